@@ -1,0 +1,115 @@
+"""`lur`: thin, typed commands. Each imports what it needs when it runs."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+DESCRIPTION = "Local update methods, and the trial of what is claimed of them. Start with: lur verify"
+
+app = tyro.extras.SubcommandApp()
+
+
+def require_sibling(name: str) -> None:
+    """Refuse a `theory` or `benchmarks` package that is not the one that ships with lur."""
+    spec = importlib.util.find_spec(name)
+    home = Path(__file__).resolve().parent.parent
+    found = Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
+    if found != home:
+        where = f"from {found}" if found else "nowhere"
+        raise ValueError(
+            f"the package `{name}` must be the one beside lur in {home}, got it {where}; "
+            f"uninstall or rename the other one"
+        )
+
+
+@app.command
+def verify(
+    claim: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
+    json: Path | None = None,
+    figures: Path | None = None,
+    full: bool = False,
+    seed: int = 0,
+    jobs: int | None = None,
+    list: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Put the paper's claims on trial: each holds, or here is a counterexample in exact numbers.
+
+    Exit status 0 only if every verdict is the one on record.
+
+    Args:
+        claim: Try only this claim; may be given again.
+        json: Write the record to this file.
+        figures: Draw Figure 1, with what LocalUpdate really converges to, into this folder.
+        full: The exhaustive budget instead of the quick one.
+        seed: Seed of all sampling.
+        jobs: Claims tried at once; by default one per core.
+        list: List the claims and stop.
+        quiet: Print nothing.
+    """
+    require_sibling("theory")
+    from theory.claims import CLAIMS, find
+    from theory.trials import verify as trial
+
+    if list:
+        for entry in CLAIMS:
+            print(f"{entry.id:5} line {entry.line:<5} {entry.label}")
+        return 0
+    jobs = os.cpu_count() or 1 if jobs is None else jobs
+    if jobs < 1:
+        raise ValueError(f"--jobs must be >= 1, got {jobs}")
+    ids = [find(id).id for id in claim] or [entry.id for entry in CLAIMS]
+    status = trial.verify(
+        [*dict.fromkeys(ids)], json_path=json, full=full, seed=seed, jobs=jobs, quiet=quiet
+    )
+    if figures is not None and status != 130:
+        from theory.trials import figure1
+
+        for path in figure1.draw(figures):
+            if not quiet:
+                print(path)
+    return status
+
+
+@app.command
+def bench(
+    what: tyro.conf.Positional[Literal["speed"]],
+    task: Literal["quadratic"] = "quadratic",
+    rounds: int = 200,
+    turns: int = 5,
+) -> int:
+    """Measure lur: `lur bench speed` prints rounds per second beside a plain Python loop over the same work.
+
+    Args:
+        what: What to measure.
+        task: What to run.
+        rounds: Rounds per turn.
+        turns: Interleaved turns; the fastest of each contender counts.
+    """
+    require_sibling("benchmarks")
+    for name, value in (("--rounds", rounds), ("--turns", turns)):
+        if value < 1:
+            raise ValueError(f"{name} must be >= 1, got {value}")
+    from benchmarks.speed import quadratic
+
+    size = quadratic.Size()
+    found = quadratic.measure(size, rounds, turns)
+    print(f"{task}: d = {size.d}, M = {size.M}, K = {size.K}, B = {size.B}, {rounds} rounds, best of {turns} turns")
+    for name, value in (("lur, all rounds in one scan", found.lur_scan), ("lur, a round at a time", found.lur), ("plain Python loop", found.python)):
+        print(f"  {name:28} {value:10.0f} rounds/s  {value / found.python:7.1f}x")
+    print(f"  largest relative difference of the final models: {found.difference:.1e}")
+    return 0
+
+
+def main() -> int:
+    """The command line: errors in one sentence, exit status 2."""
+    arguments = sys.argv[1:]
+    try:
+        return app.cli(prog="lur", args=arguments or ["--help"], description=DESCRIPTION, sort_subcommands=False) or 0
+    except (ValueError, OSError) as error:
+        print(f"lur: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,153 @@
+r"""LocalUpdate: one round of clients and server (Algorithms 1 and 3).
+
+.. math::
+    q_t = \tfrac1M \sum_{i \in I_t} \mathrm{InnerLoop}(i, x_t, \gamma_t, \Theta), \qquad
+    x_{t+1} = x_t - \eta_t q_t
+
+where the step may be any optax optimiser fed with q_t as its gradient. With a `lur.decay.Plateau` the
+round also decides whether gamma and eta decay, from the mean loss before training (LocalUpdateDecay).
+
+The rates are arrays in the state: changing, decaying or vmapping them never recompiles.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from lur import checks
+from lur.client import Optimizer, descend, inner_loop, start
+from lur.decay import Plateau
+from lur.theta import nonzero
+
+Client = Callable[[PyTree, PyTree, Any], tuple[PyTree, Float[Array, ""]]]
+
+
+class State(NamedTuple):
+    """What the server carries from round to round."""
+
+    params: PyTree
+    client_lr: Float[Array, "..."]
+    server_lr: Float[Array, ""]
+    server_state: Any
+    decay_state: Any
+    round: Int[Array, ""]
+
+
+class Info(NamedTuple):
+    """What a round tells: all that a log line or a plot needs. The rates are those the round used."""
+
+    loss: Float[Array, ""]
+    update_norm: Float[Array, ""]
+    client_losses: Float[Array, "M"]
+    client_norms: Float[Array, "M"]
+    client_lr: Float[Array, "..."]
+    server_lr: Float[Array, ""]
+    decayed: Bool[Array, ""]
+
+
+class LocalUpdate(NamedTuple):
+    """A local update method as two pure functions.
+
+    ``init(params, client_lr, server_lr) -> State``
+
+    ``round(state, batches, weights=None) -> (State, Info)``: batches have leading axes (M, K, B);
+    weights of shape (M,), say the clients' numbers of examples, replace the uniform mean over clients.
+    """
+
+    init: Callable[..., State]
+    round: Callable[..., tuple[State, Info]]
+
+
+def local_update(
+    loss_fn: checks.Loss,
+    theta: Sequence[float],
+    server: Optimizer = optax.sgd,
+    *,
+    client: Optimizer = optax.sgd,
+    prox: float = 0.0,
+    send: str = "stepped",
+    loss_on: str = "first",
+    decay: Plateau | None = None,
+) -> LocalUpdate:
+    """LocalUpdate with weights Theta: ``init`` and ``round``.
+
+    Args:
+      loss_fn: ``loss_fn(params, batch) -> scalar``.
+      theta: weights Theta, e.g. ``lur.theta.fedavg(10)`` or a plain list.
+      server: optax optimiser of the server: a factory of the learning rate (``optax.sgd``, ``optax.adam``,
+        ``lur.optimizers.yogi``) or a transform built with learning rate 1, whose update eta then scales.
+      client: optax optimiser of the clients.
+      prox, send, loss_on: see `lur.client.inner_loop`.
+      decay: ``lur.decay.plateau(...)`` for LocalUpdateDecay; None keeps the rates as they are.
+    """
+    theta = nonzero(theta)
+
+    def run(params, batches, gamma):
+        return inner_loop(
+            loss_fn, params, batches, gamma, theta, step=client, prox=prox, send=send, loss_on=loss_on
+        )
+
+    return from_client(run, server, steps=len(theta), decay=decay)
+
+
+def from_client(client: Client, server: Optimizer, *, steps: int, decay: Plateau | None = None) -> LocalUpdate:
+    """Algorithm 1 around any client ``(params, batches, gamma) -> (message, loss_before)`` of `steps` steps."""
+
+    def init(params: PyTree, client_lr: Any, server_lr: Any) -> State:
+        dtype = checks.floating_dtype(params)
+        gamma = checks.rate("client_lr", client_lr, dtype, steps=steps)
+        eta = checks.rate("server_lr", server_lr, dtype)
+        params = jax.tree.map(jnp.asarray, params)
+        decay_state = None if decay is None else decay.init(gamma, eta)
+        if decay_state is not None:
+            gamma, eta = decay_state.client_lr, decay_state.server_lr
+        return State(params, gamma, eta, start(server, eta, params), decay_state, jnp.zeros((), jnp.int32))
+
+    @jax.jit
+    def step(state: State, batches: PyTree, weights: Array | None) -> tuple[State, Info]:
+        messages, losses = jax.vmap(client, in_axes=(None, 0, None))(state.params, batches, state.client_lr)
+        q = jax.tree.map(lambda m: client_mean(m, weights), messages)
+        loss = client_mean(losses, weights)
+        params, server_state = descend(server, state.server_lr, q, state.server_state, state.params)
+        after = state._replace(params=params, server_state=server_state, round=state.round + 1)
+        decayed = jnp.zeros((), bool)
+        if decay is not None:
+            before = state.decay_state._replace(client_lr=state.client_lr, server_lr=state.server_lr)
+            plateau = decay.update(before, loss)
+            decayed = plateau.decays > before.decays
+            after = after._replace(
+                client_lr=plateau.client_lr, server_lr=plateau.server_lr, decay_state=plateau
+            )
+        norms = jax.vmap(optax.tree.norm)(messages)
+        info = Info(loss, optax.tree.norm(q), losses, norms, state.client_lr, state.server_lr, decayed)
+        return after, info
+
+    def round(state: State, batches: PyTree, weights: Any = None) -> tuple[State, Info]:
+        M, *_ = checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 0))
+        return step(state, batches, None if weights is None else client_weights(weights, M, state))
+
+    return LocalUpdate(init, round)
+
+
+def client_mean(values: Float[Array, "M ..."], weights: Float[Array, "M"] | None) -> Float[Array, "..."]:
+    """The mean over clients: uniform, as the paper's, or weighted."""
+    if weights is None:
+        return values.mean(axis=0)
+    return jnp.tensordot(weights / weights.sum(), values, axes=1)
+
+
+def client_weights(weights: Any, M: int, state: State) -> Float[Array, "M"]:
+    """Weights of a round's clients: nonnegative, not all zero, one per client."""
+    shape = np.shape(weights)
+    if shape != (M,):
+        raise ValueError(f"weights must have one entry per client, shape ({M},), got {shape}")
+    if checks.is_concrete(weights):
+        values = np.asarray(weights)
+        if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
+            raise ValueError(f"weights must be finite, >= 0 and not all zero, got {values}")
+    return jnp.asarray(weights, checks.floating_dtype(state.params))

@@ -1,0 +1,83 @@
+"""Section 2 and Appendix A: the algorithm family and its special cases."""
+
+import random
+from typing import Any
+
+from theory.claims.claim import Claim, Finding, Inspection, Trial
+from theory.claims.spaces import space, up_to
+
+
+def _steps_of_theta(xp: Any) -> list[Finding]:
+    """K(Theta) against a brute-force reading of the definition, zeros and trailing zeros included."""
+    generator = random.Random(0)
+    cases = [[0, 0, 0], [0, 0, 0, 1], [1], [1, 0, 2, 0]]
+    cases += [[generator.choice([0, 0, 0.5, 1]) for _ in range(generator.randint(1, 9))] for _ in range(200)]
+    findings = []
+    for theta in cases:
+        expected = max((k for k, value in enumerate(theta, start=1) if value > 0), default=0)
+        found = xp.steps(theta)
+        findings.append(Finding(found == expected, abs(found - expected), f"K({theta}) = {found}"))
+    return findings
+
+
+def _local_models(xp: Any, I: Any) -> list[Any]:
+    """x^i after K steps of gradient descent from x: c_i + (I - gamma A_i)^K (x - c_i)."""
+    return [I.c[i] + xp.power(xp.eye(I.d) - I.gamma * I.A[i], I.K) @ (I.x - I.c[i]) for i in range(I.n)]
+
+
+def _message(xp: Any, I: Any) -> Any:
+    """q: the mean of InnerLoop(i, x, gamma, Theta_{1:K}) over all clients."""
+    batches = [(xp.stack([I.A[i][None]] * I.K), xp.stack([I.c[i][None]] * I.K)) for i in range(I.n)]
+    return xp.mean(I.p, xp.stack([xp.inner_loop(A, c, I.x, I.gamma, (1,) * I.K) for A, c in batches]))
+
+
+DIMS = ({"d": 1, "n": 2, "K": 1}, {"d": 1, "n": 2, "K": 3}, {"d": 2, "n": 3, "K": 4})
+CLIENTS = space("A c p gamma x", DIMS, edge=up_to(3))
+
+CLAIMS = (
+    Claim(
+        id="D2",
+        label="K(Theta)",
+        line=159,
+        statement=r"$K(\Theta) = \max\{i : \theta_i > 0\}$",
+        trial=(Inspection(_steps_of_theta),),
+        expected="HOLDS",
+        corrected=r"$K(0) := 0$, the maximum of nothing, which Assumption 0 excludes",
+    ),
+    Claim(
+        id="A1",
+        label="sec:special_cases",
+        line=1285,
+        statement=r"FedAvg and local SGD, $x_{t+1} = \frac1M \sum_i x_t^i$, are LocalUpdate with "
+        r"$\Theta_{1:K}$ and $\eta = \gamma$",
+        trial=(
+            Trial(
+                CLIENTS,
+                left=lambda xp, I: xp.mean(I.p, xp.stack(_local_models(xp, I))),
+                right=lambda xp, I: I.x - I.gamma * _message(xp, I),
+                relation="==",
+            ),
+        ),
+        expected="HOLDS",
+        note="The display at line 1299 lacks a pair of parentheses around $x_t - (x_t - \\gamma\\sum_k g_k)$.",
+    ),
+    Claim(
+        id="A2",
+        label="sec:local_update_algs",
+        line=223,
+        statement=r"with $\gamma \neq \eta$, LocalUpdate with $\Theta_{1:K}$ recovers Reptile, generalised FedAvg and "
+        r"(one client) Lookahead",
+        trial=(
+            Trial(
+                CLIENTS,
+                left=lambda xp, I: I.x - (I.x - xp.mean(I.p, xp.stack(_local_models(xp, I)))) / 2,
+                right=lambda xp, I: I.x - I.gamma / 2 * _message(xp, I),
+                relation="==",
+            ),
+        ),
+        expected="HOLDS",
+        corrected=r"with $\eta = \eta_\Delta \gamma$ and $\gamma > 0$: at $\gamma = 0$ methods that average model "
+        r"deltas stand still, LocalUpdate does not",
+        note="Tried with $\\eta_\\Delta = 1/2$.",
+    ),
+)

@@ -1,0 +1,21 @@
+"""Theory is float64, whatever the precision of the program around it."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import jax
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def float64(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function in double precision: float64 in, float64 out, without touching jax's global setting."""
+
+    @functools.wraps(function)
+    def in_float64(*args: P.args, **kwargs: P.kwargs) -> R:
+        with jax.enable_x64(True):
+            return function(*args, **kwargs)
+
+    return in_float64

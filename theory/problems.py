@@ -1,0 +1,185 @@
+r"""Quadratic problems: clients :math:`f_i(x) = \tfrac12 (x-c_i)^\top A_i (x-c_i)` with weights p (Section 3).
+
+`Problem` holds the clients as the theory sees them. `StochasticProblem` holds the examples beneath:
+client i draws z with probability p_z, and (Lemma 1)
+
+.. math:: A_i = \mathbb{E}_z[A_z], \qquad c_i = A_i^{-1}\,\mathbb{E}_z[A_z c_z], \qquad
+          f_i(x) = \tfrac12 (x-c_i)^\top A_i (x-c_i) + \tau_i.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from theory.precision import float64
+
+
+def is_concrete(*values: Any) -> bool:
+    """True where the values can be looked at (nothing is being traced)."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
+def check_symmetric(name: str, A: Any) -> None:
+    """A must be a (stack of) symmetric matrices."""
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
+        raise ValueError(f"{name} must be square matrices (..., d, d), got shape {A.shape}")
+    if is_concrete(A):
+        A = np.asarray(A)
+        if not np.isfinite(A).all():
+            raise ValueError(f"{name} must be finite, got a NaN or an infinity")
+        gap = np.abs(A - np.swapaxes(A, -1, -2)).max(initial=0.0)
+        if gap > 1e-12 * max(np.abs(A).max(initial=0.0), np.finfo(float).tiny):
+            raise ValueError(f"{name} must be symmetric, got ||A - A^T||_max = {gap:.3g}")
+
+
+def check_positive_definite(name: str, A: Any) -> None:
+    """A must have positive eigenvalues; let through while tracing."""
+    if is_concrete(A):
+        least = np.linalg.eigvalsh(np.asarray(A)).min()
+        if not least > 0:
+            raise ValueError(f"{name} must be positive definite, got the eigenvalue {least:.6g}")
+
+
+def check_weights(name: str, p: Any) -> None:
+    """Probabilities along the last axis."""
+    if is_concrete(p):
+        p = np.asarray(p)
+        if not (np.isfinite(p).all() and (p >= 0).all()):
+            raise ValueError(f"{name} must be nonnegative probabilities, got {p}")
+        if np.abs(p.sum(-1) - 1).max() > 1e-9:
+            raise ValueError(f"{name} must sum to 1, got {p.sum(-1)}")
+
+
+class _Pytree:
+    """Frozen fields as a pytree; rebuilding one from its leaves skips the checks."""
+
+    def tree_flatten(self):
+        return tuple(vars(self).values()), tuple(vars(self))
+
+    @classmethod
+    def tree_unflatten(cls, names, leaves):
+        self = object.__new__(cls)
+        for name, leaf in zip(names, leaves, strict=True):
+            object.__setattr__(self, name, leaf)
+        return self
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True)
+class Problem(_Pytree):
+    """Clients f_i with symmetric A (n, d, d), minimisers c (n, d) and weights p (n,), uniform if left out."""
+
+    A: Float[Array, "n d d"]
+    c: Float[Array, "n d"]
+    p: Float[Array, "n"] = None  # pyright: ignore[reportAssignmentType]
+
+    def __post_init__(self):
+        with jax.enable_x64(True):
+            A, c = jnp.asarray(self.A, jnp.float64), jnp.asarray(self.c, jnp.float64)
+            if A.ndim != 3 or A.shape[0] == 0:
+                raise ValueError(f"A must have shape (n, d, d) with n >= 1, got {A.shape}")
+            check_symmetric("A", A)
+            n, d, _ = A.shape
+            if c.shape != (n, d):
+                raise ValueError(f"c must have shape {(n, d)} to go with A, got {c.shape}")
+            p = jnp.full((n,), 1 / n) if self.p is None else jnp.asarray(self.p, jnp.float64)
+            if p.shape != (n,):
+                raise ValueError(f"p must have shape {(n,)} to go with A, got {p.shape}")
+            if is_concrete(c) and not np.isfinite(np.asarray(c)).all():
+                raise ValueError("c must be finite, got a NaN or an infinity")
+            check_weights("p", p)
+            for name, value in (("A", A), ("c", c), ("p", p)):
+                object.__setattr__(self, name, value)
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True)
+class StochasticProblem(_Pytree):
+    """Clients made of m examples each: A_z (n, m, d, d), c_z (n, m, d), p_z (n, m), p (n,)."""
+
+    A_z: Float[Array, "n m d d"]
+    c_z: Float[Array, "n m d"]
+    p_z: Float[Array, "n m"] = None  # pyright: ignore[reportAssignmentType]
+    p: Float[Array, "n"] = None  # pyright: ignore[reportAssignmentType]
+
+    def __post_init__(self):
+        with jax.enable_x64(True):
+            A, c = jnp.asarray(self.A_z, jnp.float64), jnp.asarray(self.c_z, jnp.float64)
+            if A.ndim != 4 or 0 in A.shape[:2]:
+                raise ValueError(f"A_z must have shape (n, m, d, d) with n, m >= 1, got {A.shape}")
+            check_symmetric("A_z", A)
+            n, m, d, _ = A.shape
+            if c.shape != (n, m, d):
+                raise ValueError(f"c_z must have shape {(n, m, d)} to go with A_z, got {c.shape}")
+            p_z = jnp.full((n, m), 1 / m) if self.p_z is None else jnp.asarray(self.p_z, jnp.float64)
+            p = jnp.full((n,), 1 / n) if self.p is None else jnp.asarray(self.p, jnp.float64)
+            if p_z.shape != (n, m) or p.shape != (n,):
+                raise ValueError(f"p_z and p must have shapes {(n, m)} and {(n,)}, got {p_z.shape} and {p.shape}")
+            check_weights("p_z", p_z)
+            check_weights("p", p)
+            for name, value in (("A_z", A), ("c_z", c), ("p_z", p_z), ("p", p)):
+                object.__setattr__(self, name, value)
+
+    @property
+    def problem(self) -> Problem:
+        """The clients' A_i and c_i (Lemma 1). Every A_i must be invertible."""
+        return mean_problem(self)
+
+
+@float64
+def mean_problem(stochastic: StochasticProblem) -> Problem:
+    """A_i = E[A_z] and c_i = A_i^{-1} E[A_z c_z]."""
+    A = jnp.einsum("nm,nmij->nij", stochastic.p_z, stochastic.A_z)
+    if is_concrete(A) and not (np.abs(np.linalg.eigvalsh(np.asarray(A))).min() > 0):
+        raise ValueError("every A_i = E[A_z] must be invertible for c_i to exist, got a singular one")
+    b = jnp.einsum("nm,nmij,nmj->ni", stochastic.p_z, stochastic.A_z, stochastic.c_z)
+    return Problem(A, jnp.linalg.solve(A, b[..., None])[..., 0], stochastic.p)
+
+
+@float64
+def loss_offset(stochastic: StochasticProblem) -> Float[Array, "n"]:
+    r""":math:`\tau_i = \tfrac12 E[c_z^\top A_z c_z] - \tfrac12 c_i^\top A_i c_i` (the printed proof lacks a half)."""
+    problem = mean_problem(stochastic)
+    second = jnp.einsum("nm,nmi,nmij,nmj->n", stochastic.p_z, stochastic.c_z, stochastic.A_z, stochastic.c_z)
+    return 0.5 * second - 0.5 * jnp.einsum("ni,nij,nj->n", problem.c, problem.A, problem.c)
+
+
+@float64
+def client_losses(problem: Problem, x: Float[Array, "d"]) -> Float[Array, "n"]:
+    """f_i(x), without the offsets tau_i."""
+    gap = jnp.asarray(x, jnp.float64) - problem.c
+    return 0.5 * jnp.einsum("ni,nij,nj->n", gap, problem.A, gap)
+
+
+@float64
+def loss(problem: Problem, x: Float[Array, "d"]) -> Float[Array, ""]:
+    """f(x) = E_i[f_i(x)]."""
+    return problem.p @ client_losses(problem, x)
+
+
+class Constants(NamedTuple):
+    """The constants of Assumptions 1 and 2, as small as the problem allows."""
+
+    mu: Float[Array, ""]
+    L: Float[Array, ""]
+    sigma_A: Float[Array, ""]
+    sigma_c: Float[Array, ""]
+
+
+@float64
+def constants(problem: Problem) -> Constants:
+    """mu, L, sigma_A, sigma_c. Needs every A_i positive definite (Assumption 1)."""
+    check_positive_definite("A", problem.A)
+    spectrum = jnp.linalg.eigvalsh(problem.A)
+    A, c = jnp.einsum("n,nij->ij", problem.p, problem.A), problem.p @ problem.c
+    spread_A = jnp.abs(jnp.linalg.eigvalsh(problem.A - A)).max(-1)
+    return Constants(
+        mu=spectrum.min(),
+        L=spectrum.max(),
+        sigma_A=jnp.sqrt(problem.p @ spread_A**2),
+        sigma_c=jnp.sqrt(problem.p @ jnp.sum((problem.c - c) ** 2, -1)),
+    )

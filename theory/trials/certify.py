@@ -1,0 +1,137 @@
+"""From a violation in floating point to a proof: round to small fractions, check exactly, simplify."""
+
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from flint import fmpq
+
+from theory import exact
+from theory.claims.claim import Trial
+from theory.trials.search import Found, sides, instance_of
+
+DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 50, 100, 200, 1000, 10_000, 10**6)
+SIMPLE = sorted(
+    {Fraction(s * a, b) for a in range(5) for b in range(1, 6) for s in (1, -1)},
+    key=lambda f: (f.denominator + abs(f.numerator), f < 0),
+)
+
+
+class Counterexample(NamedTuple):
+    """An instance in exact numbers at which the claim fails, with both sides."""
+
+    instance: dict[str, Any]
+    left: str
+    right: str
+
+
+def round_field(name: str, values: np.ndarray, denominator: int) -> np.ndarray:
+    """A field in fractions with small denominators: matrices symmetric, probabilities summing to 1."""
+    fractions = np.array(
+        [Fraction(float(v)).limit_denominator(denominator) for v in np.ravel(values)], dtype=object
+    ).reshape(np.shape(values))
+    if name.startswith("A"):
+        upper = np.triu_indices(fractions.shape[-1], 1)
+        fractions[..., upper[1], upper[0]] = fractions[..., upper[0], upper[1]]
+    if name in ("p", "p_z"):
+        fractions[-1] = 1 - sum(fractions[:-1], Fraction(0))
+    return fractions
+
+
+def exactly(fractions: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Fields as arrays of exact rationals; scalars as one rational."""
+    return {name: exact.array(value) if np.ndim(value) else exact.rational(value[()]) for name, value in fractions.items()}
+
+
+def entries(value: Any) -> list[Any]:
+    """A side as a flat list of exact numbers."""
+    return list(np.ravel(np.asarray(value, dtype=object)))
+
+
+def certainly_violated(trial: Trial, left: Any, right: Any) -> bool:
+    """Whether left <= right, or left == right, is certainly untrue somewhere."""
+    pairs = list(zip(entries(left), entries(right), strict=True))
+    if trial.relation == "<=":
+        return any(a > b for a, b in pairs)
+    return any(a < b or a > b for a, b in pairs)
+
+
+def check(trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray]) -> Counterexample | None:
+    """The instance as a counterexample, if it is legal and certainly violates the claim."""
+    built = exactly(fractions)
+    if not trial.space.legal(exact, instance_of(built, dims)):
+        return None
+    try:
+        left, right = sides(trial, exact, built, dims)
+    except ZeroDivisionError:  # a singular matrix: outside of the claim's reach
+        return None
+    if not certainly_violated(trial, left, right):
+        return None
+    shown = {name: plain(value) for name, value in fractions.items()}
+    return Counterexample({**dims, **shown}, text(left), text(right))
+
+
+def plain(value: Any) -> Any:
+    """Fractions as texts, nested lists kept."""
+    return [plain(v) for v in value] if np.ndim(value) else str(Fraction(np.asarray(value, dtype=object)[()]))
+
+
+def text(side: Any) -> str:
+    """A side in words: fractions as they are, balls to 20 digits."""
+    shown = [str(v) if isinstance(v, fmpq) else v.str(20, radius=False) for v in map(_number, entries(side))]
+    return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
+
+
+def _number(value: Any) -> Any:
+    return exact.rational(value) if isinstance(value, int | Fraction) else value
+
+
+def certify(trial: Trial, found: Found) -> Counterexample | None:
+    """A certified counterexample near the one found, with fractions as small as a greedy search makes them."""
+    for denominator in DENOMINATORS:
+        fractions = {name: round_field(name, value, denominator) for name, value in found.instance.items()}
+        if check(trial, found.dims, fractions) is not None:
+            return simplify(trial, found.dims, fractions)
+    return None
+
+
+def simplify(trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray]) -> Counterexample:
+    """Replace numbers by simpler ones, one at a time, as long as the violation stands."""
+    for name, values in fractions.items():
+        for index in np.ndindex(np.shape(values)):
+            if (name.startswith("A") and index[-2] > index[-1]) or (name in ("p", "p_z") and index[0] == len(values) - 1):
+                continue
+            for candidate in SIMPLE:
+                old = values[index]
+                if _size(candidate) >= _size(old):
+                    break
+                trimmed = values.copy()
+                trimmed[index] = candidate
+                if name.startswith("A"):
+                    trimmed[(*index[:-2], index[-1], index[-2])] = candidate
+                if name in ("p", "p_z"):
+                    trimmed[-1] = 1 - sum(trimmed[:-1], Fraction(0))
+                if check(trial, dims, {**fractions, name: trimmed}) is not None:
+                    values = trimmed
+                    fractions = {**fractions, name: trimmed}
+                    break
+    certificate = check(trial, dims, fractions)
+    assert certificate is not None
+    return certificate
+
+
+def _size(value: Fraction) -> int:
+    return Fraction(value).denominator + abs(Fraction(value).numerator)
+
+
+def agrees_exactly(trial: Trial, dims: dict[str, int], instance: dict[str, np.ndarray], denominator: int) -> bool | None:
+    """Whether the sides agree in exact numbers at a rounded instance; None where rounding left the legal range."""
+    fractions = {name: round_field(name, value, denominator) for name, value in instance.items()}
+    built = exactly(fractions)
+    if not trial.space.legal(exact, instance_of(built, dims)):
+        return None
+    try:
+        left, right = sides(trial, exact, built, dims)
+    except ZeroDivisionError:
+        return None
+    return not certainly_violated(trial, left, right)

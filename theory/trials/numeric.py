@@ -1,0 +1,157 @@
+"""The double-precision arithmetic of the trials: jax, theory's closed forms and lur's algorithms.
+
+The same names as `theory.exact`, so that a claim's sides are written once. This is where theory and lur meet:
+`inner_loop` and `maml_gradient` here are lur's own.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import lur
+from theory import enumeration, examples, exact, surrogate
+from theory.claims.claim import Finding
+from theory.problems import StochasticProblem, mean_problem
+
+eye = jnp.eye
+sqrt = jnp.sqrt
+exp = jnp.exp
+log = jnp.log
+solve = jnp.linalg.solve
+inverse = jnp.linalg.inv
+eigvalsh = jnp.linalg.eigvalsh
+norm = jnp.linalg.norm
+power = jnp.linalg.matrix_power
+distortion = surrogate.distortion
+batch_sequences = enumeration.batch_sequences
+concatenate = jnp.concatenate
+steps = lur.theta.K
+rounds_to_see = lur.decay.rounds_to_see
+
+
+def array(values: Any) -> Any:
+    """A float64 array of numbers or texts such as '3/4'."""
+    return jnp.asarray(exact.array(values).astype(float))
+
+
+def total(values: Any) -> Any:
+    """The sum of all entries."""
+    return jnp.sum(values)
+
+
+def maximum(*values: Any) -> Any:
+    """The largest of some numbers."""
+    return jnp.max(jnp.stack([jnp.asarray(v) for v in values]))
+
+
+def minimum(*values: Any) -> Any:
+    """The smallest."""
+    return jnp.min(jnp.stack([jnp.asarray(v) for v in values]))
+
+
+def mean(p: Any, values: Any) -> Any:
+    """sum_i p_i values_i over the first axis."""
+    return jnp.tensordot(p, values, axes=1)
+
+
+def operator_norm(A: Any) -> Any:
+    """The largest singular value."""
+    return jnp.linalg.norm(A, 2, axis=(-2, -1))
+
+
+def stack(values: Any) -> Any:
+    """Numbers or arrays as one array."""
+    return jnp.stack([jnp.asarray(v) for v in values])
+
+
+def expectation(probability: Any, of: Callable[[Any], Any], draws: Any) -> Any:
+    """E[of(draw)] over listed draws."""
+    return jnp.tensordot(probability, jax.vmap(of)(draws), axes=1)
+
+
+def quadratic_loss(x: Any, batch: tuple[Any, Any]) -> Any:
+    """The mean of (x - c)^T A (x - c) / 2 over a mini-batch (A, c)."""
+    A, c = batch
+    return 0.5 * jnp.mean(jnp.einsum("bi,bij,bj->b", x - c, A, x - c))
+
+
+def inner_loop(A: Any, c: Any, x: Any, gamma: Any, theta: Any) -> Any:
+    """lur's InnerLoop on mini-batches A (K, B, d, d), c (K, B, d).
+
+    lur takes Theta as numbers; a traced one enters by linearity, as K messages of Theta_1 .. Theta_K.
+    """
+    if isinstance(theta, jax.core.Tracer):
+        unit = [lur.client.inner_loop(quadratic_loss, x, (A, c), gamma, lur.theta.fomaml(k + 1))[0] for k in range(len(theta))]
+        return jnp.tensordot(theta, jnp.stack(unit), axes=1)
+    return lur.client.inner_loop(quadratic_loss, x, (A, c), gamma, theta)[0]
+
+
+def maml_gradient(A: Any, c: Any, x: Any, gamma: Any, steps: int) -> Any:
+    """lur's K-MAML client, by autodiff through its steps."""
+    return lur.maml.maml_gradient(quadratic_loss, x, (A, c), gamma, steps)
+
+
+def local_update(A: Any, c: Any, p: Any, x: Any, gamma: Any, theta: Any, eta: Any, rounds: int) -> Any:
+    """lur's LocalUpdate under full participation, gradient descent clients weighted by p: x after `rounds`."""
+    K = len(theta)
+    algorithm = lur.local_update(quadratic_loss, theta)
+    A, c = (jnp.asarray(v, jnp.float64) for v in (A, c))
+    batches = tuple(jnp.broadcast_to(v[:, None, None], (len(v), K, 1, *v.shape[1:])) for v in (A, c))
+    state = algorithm.init(jnp.asarray(x, jnp.float64), gamma, eta)
+
+    def body(state, _):
+        return algorithm.round(state, batches, p)[0], None
+
+    return jax.lax.scan(body, state, length=rounds)[0].params
+
+
+def density_limit(gamma: float, K: int) -> float:
+    """Where LocalUpdate converges on the 1-D example: clients at quadrature nodes, full participation."""
+    nodes, mass = examples.density_nodes(K // 2 + 2)
+    hessian = float(examples.density_closed_form(gamma, K).hessian)
+    x = local_update(
+        nodes[:, None, None], 1 / nodes[:, None], mass, jnp.zeros(1), gamma, lur.theta.fedavg(K), 1 / hessian, 60
+    )
+    return float(x[0])
+
+
+def decay_run(window: int, patience: int, cooldown: int, rounds: int) -> dict[str, Any]:
+    """LocalUpdateDecay on the two-client example from x = 3, gamma = 0.4, eta = 0.2, Theta_{1:2}, exact losses."""
+    rule = lur.decay.plateau("paper", 1e-3, 0.1, 0.9, window, patience, cooldown)
+    algorithm = lur.local_update(quadratic_loss, lur.theta.fedavg(2), decay=rule)
+    A, c = jnp.array([[[1.0]], [[2.0]]]), jnp.array([[1.0], [0.5]])
+    batches = tuple(jnp.broadcast_to(v[:, None, None], (2, 2, 1, *v.shape[1:])) for v in (A, c))
+    state = algorithm.init(jnp.array([3.0]), 0.4, 0.2)
+    for _ in range(rounds):
+        state, _ = algorithm.round(state, batches)
+    return {"x": float(state.params[0]), "server_lr": float(state.server_lr), "decays": int(state.decay_state.decays)}
+
+
+def monte_carlo_theorem_1(draws: int = 20_000) -> list[Finding]:
+    """Theorem 1 on clients too large to enumerate: the mean of many InnerLoops within its 99.9% interval."""
+    findings = []
+    for d, m, K, B, seed in ((5, 50, 10, 4, 0), (20, 200, 5, 8, 1)):
+        key_A, key_c, key_x, key_theta, key_draw = jax.random.split(jax.random.key(seed), 5)
+        roots = jax.random.normal(key_A, (m, d, d)) / jnp.sqrt(d)
+        A_z, c_z = roots @ roots.swapaxes(-1, -2), jax.random.normal(key_c, (m, d))
+        x = jax.random.normal(key_x, (d,))
+        theta = np.asarray(jax.random.uniform(key_theta, (K,)))
+        problem = mean_problem(StochasticProblem(A_z[None], c_z[None]))
+        gamma = 0.5 / float(eigvalsh(problem.A[0]).max())
+        expected = distortion(problem.A[0], gamma, theta) @ problem.A[0] @ (x - problem.c[0])
+
+        def message(key, A_z=A_z, c_z=c_z, x=x, gamma=gamma, theta=theta, m=m, K=K, B=B):
+            chosen = jax.random.randint(key, (K, B), 0, m)
+            return inner_loop(A_z[chosen], c_z[chosen], x, gamma, theta)
+
+        messages = jax.lax.map(message, jax.random.split(key_draw, draws), batch_size=1000)
+        # chi-square of the standardised mean has d degrees of freedom; sqrt(2 d) is its standard deviation
+        gap = messages.mean(0) - expected
+        statistic = float(draws * gap @ solve(jnp.cov(messages.T), gap))
+        limit = d * (1 - 2 / (9 * d) + 3.09 * (2 / (9 * d)) ** 0.5) ** 3  # Wilson-Hilferty, 99.9%
+        what = f"d = {d}, {m} examples, K = {K}, B = {B}: {draws} InnerLoops, chi-square {statistic:.1f} below {limit:.1f}"
+        findings.append(Finding(statistic < limit, 0.0, what))
+    return findings
