@@ -82,7 +82,9 @@ def batch_dtypes(batches: PyTree, dtype: Any) -> None:
         found = jnp.result_type(leaf)
         if jnp.issubdtype(found, jnp.floating) and found != dtype:
             where = jax.tree_util.keystr(path) or "batches"
-            raise ValueError(f"batches must have the dtype of params, {dtype}, got {found} at {where}; cast one of them")
+            raise ValueError(
+                f"batches must have the dtype of params, {dtype}, got {found} at {where}; cast one of them"
+            )
 
 
 def scalar_loss(loss_fn: Loss, params: PyTree, batch: PyTree, dtype: Any) -> None:

@@ -63,9 +63,7 @@ def verify(
     if jobs < 1:
         raise ValueError(f"--jobs must be >= 1, got {jobs}")
     ids = [find(id).id for id in claim] or [entry.id for entry in CLAIMS]
-    status = trial.verify(
-        [*dict.fromkeys(ids)], json_path=json, full=full, seed=seed, jobs=jobs, quiet=quiet
-    )
+    status = trial.verify([*dict.fromkeys(ids)], json_path=json, full=full, seed=seed, jobs=jobs, quiet=quiet)
     if figures is not None and status != 130:
         from theory.trials import figure1
 
@@ -99,7 +97,11 @@ def bench(
     size = quadratic.Size()
     found = quadratic.measure(size, rounds, turns)
     print(f"{task}: d = {size.d}, M = {size.M}, K = {size.K}, B = {size.B}, {rounds} rounds, best of {turns} turns")
-    for name, value in (("lur, all rounds in one scan", found.lur_scan), ("lur, a round at a time", found.lur), ("plain Python loop", found.python)):
+    for name, value in (
+        ("lur, all rounds in one scan", found.lur_scan),
+        ("lur, a round at a time", found.lur),
+        ("plain Python loop", found.python),
+    ):
         print(f"  {name:28} {value:10.0f} rounds/s  {value / found.python:7.1f}x")
     print(f"  largest relative difference of the final models: {found.difference:.1e}")
     return 0

@@ -31,6 +31,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from lur import checks
@@ -100,7 +101,9 @@ def plateau(
     machines = () if semantics == "paper" else (2,)
 
     def init(client_lr: Any, server_lr: Any) -> PlateauState:
-        dtype = jnp.result_type(client_lr, server_lr, jnp.float32)
+        given = [jnp.asarray(rate).dtype for rate in (client_lr, server_lr)]
+        floating = [dtype for dtype in given if jnp.issubdtype(dtype, jnp.floating)] or [jnp.asarray(0.0).dtype]
+        dtype = np.promote_types(floating[0], floating[-1])
         steps = jnp.shape(client_lr)[0] if jnp.ndim(client_lr) == 1 else None
         gamma = jnp.maximum(checks.rate("client_lr", client_lr, dtype, steps), jnp.asarray(min_client_lr, dtype))
         eta = jnp.maximum(checks.rate("server_lr", server_lr, dtype), jnp.asarray(min_server_lr, dtype))
@@ -122,7 +125,7 @@ def plateau(
         return state._replace(
             client_lr=jnp.where(client, gamma, state.client_lr),
             server_lr=jnp.where(server, eta, state.server_lr),
-            decays=state.decays + (client | server),
+            decays=state.decays + (client | server).astype(jnp.int32),
         )
 
     def observe(state: PlateauState, loss: Any) -> PlateauState:
@@ -134,7 +137,8 @@ def plateau(
     def paper(state: PlateauState, loss: Any) -> PlateauState:
         state = observe(state, loss)
         seen = jnp.minimum(state.rounds, window)
-        mean = jnp.where(jnp.arange(window) < seen, state.window, 0.0).sum() / seen
+        known = jnp.where(jnp.arange(window, dtype=jnp.int32) < seen, state.window, 0.0)
+        mean = known.sum() / seen.astype(known.dtype)
         bad = ~(mean <= state.best - delta)
         wait = jnp.where(bad, state.wait + 1, 0)
         decays = (state.cooldown == 0) & (wait >= patience)
@@ -151,7 +155,7 @@ def plateau(
         improves = mean < state.best - delta
         wait = jnp.where(state.cooldown > 0, 0, state.wait)
         cooling = jnp.maximum(state.cooldown - 1, 0)
-        wait = jnp.where(improves, 0, wait + (cooling == 0))
+        wait = jnp.where(improves, 0, wait + (cooling == 0).astype(jnp.int32))
         above = jnp.stack([(state.client_lr > min_client_lr).any(), state.server_lr > min_server_lr])
         decays = ~improves & (cooling == 0) & (wait >= patience) & above
         state = decay(state, decays[0], decays[1])

@@ -88,9 +88,7 @@ def local_update(
     theta = nonzero(theta)
 
     def run(params, batches, gamma):
-        return inner_loop(
-            loss_fn, params, batches, gamma, theta, step=client, prox=prox, send=send, loss_on=loss_on
-        )
+        return inner_loop(loss_fn, params, batches, gamma, theta, step=client, prox=prox, send=send, loss_on=loss_on)
 
     return from_client(run, server, steps=len(theta), decay=decay)
 
@@ -120,9 +118,7 @@ def from_client(client: Client, server: Optimizer, *, steps: int, decay: Plateau
             before = state.decay_state._replace(client_lr=state.client_lr, server_lr=state.server_lr)
             plateau = decay.update(before, loss)
             decayed = plateau.decays > before.decays
-            after = after._replace(
-                client_lr=plateau.client_lr, server_lr=plateau.server_lr, decay_state=plateau
-            )
+            after = after._replace(client_lr=plateau.client_lr, server_lr=plateau.server_lr, decay_state=plateau)
         norms = jax.vmap(optax.tree.norm)(messages)
         info = Info(loss, optax.tree.norm(q), losses, norms, state.client_lr, state.server_lr, decayed)
         return after, info

@@ -54,7 +54,7 @@ def nonzero(theta: Iterable[float]) -> Theta:
 
 
 def _steps(K: int, least: int = 1) -> int:
-    if isinstance(K, bool) or int(K) != K or K < least:
+    if isinstance(K, bool) or int(K) != K or least > K:
         raise ValueError(f"K must be an integer >= {least}, got {K!r}")
     return int(K)
 

@@ -46,7 +46,9 @@ def squares(x, batch):
     return 0.5 * jnp.mean((features @ x - targets) ** 2)
 
 
-def python_rounds(x: np.ndarray, batches: tuple[np.ndarray, np.ndarray], gamma: float, eta: float, rounds: int) -> np.ndarray:
+def python_rounds(
+    x: np.ndarray, batches: tuple[np.ndarray, np.ndarray], gamma: float, eta: float, rounds: int
+) -> np.ndarray:
     """Algorithms 1 and 2 as one would write them down: three nested loops and numpy."""
     features, targets = batches
     for _ in range(rounds):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from theory import examples, exact
+from theory import exact, examples
 from theory.claims.claim import Claim, Finding, Inspection, Trial
 from theory.claims.spaces import space
 
@@ -68,7 +68,9 @@ def _further(xp: Any) -> list[Finding]:
     in_K = [float(examples.density_quadrature(0.5, K).argmin) for K in range(1, 41)]
     for name, values in (("x*(gamma, 20), gamma = 0, 1/40, ..., 1", in_gamma), ("x*(1/2, K), K = 1..40", in_K)):
         rises = all(a < b for a, b in zip(values, values[1:], strict=False))
-        findings.append(Finding(rises and values[0] >= 5 / 7 - 1e-12, 0.0, f"{name} rises from {values[0]:.6f} to {values[-1]:.6f}"))
+        findings.append(
+            Finding(rises and values[0] >= 5 / 7 - 1e-12, 0.0, f"{name} rises from {values[0]:.6f} to {values[-1]:.6f}")
+        )
     far = float(examples.density_quadrature(0.5, 4000).argmin)
     findings.append(_close("x*(1/2, 4000) and the average minimiser", far, 4 / 5))
     return findings

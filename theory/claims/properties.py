@@ -52,6 +52,7 @@ def _is_scaled_identity(gamma: Any) -> Trial:
 SINGLE = tuple({"d": d, "n": 1, "K": K} for d, K in ((1, 1), (1, 2), (2, 3), (3, 8)))
 ONE_STEP = space("A gamma theta", ({"d": 2, "n": 1, "K": 1},))
 WEIGHTS = space("A gamma theta", SINGLE)
+LARGER = space("A gamma theta", SINGLE[2:])
 STEPS = space("A gamma", SINGLE)
 SHARED = space("A gamma", tuple({"d": d, "n": n, "K": K} for d, n, K in ((1, 2, 2), (2, 2, 5))))
 
@@ -66,7 +67,11 @@ def _bound(which: str) -> Trial:
         if which == "Q":
             low, high = phi(I.K, L, I.gamma) / L, phi(I.K, mu, I.gamma) / mu
         else:
-            low, high, Q = phi(I.K, mu, I.gamma), phi(I.K, L, I.gamma), xp.stack([q @ a for q, a in zip(Q, I.A, strict=True)])
+            low, high, Q = (
+                phi(I.K, mu, I.gamma),
+                phi(I.K, L, I.gamma),
+                xp.stack([q @ a for q, a in zip(Q, I.A, strict=True)]),
+            )
         found = [xp.eigvalsh(q) for q in Q]
         return (
             xp.stack([f[-1] for f in found] + [low] * I.n),
@@ -98,7 +103,7 @@ CLAIMS = (
                 relation="==",
             ),
             Trial(
-                WEIGHTS,
+                LARGER,
                 left=lambda xp, I: xp.total(I.theta) - xp.eigvalsh(xp.distortion(I.A[0], I.gamma, I.theta))[0],
                 right=lambda xp, I: xp.total(I.theta),
                 relation="<=",

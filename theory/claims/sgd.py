@@ -34,9 +34,7 @@ def offset(xp: Any, I: Any, factor: Any) -> Any:
 def expected_message(xp: Any, I: Any, theta: Any) -> Any:
     """E[InnerLoop(i, x, gamma, Theta)], by enumerating every sequence of mini-batches."""
     draws, probability = xp.batch_sequences(I.p_z, len(theta), I.B)
-    return xp.expectation(
-        probability, lambda draw: xp.inner_loop(I.A_z[draw], I.c_z[draw], I.x, I.gamma, theta), draws
-    )
+    return xp.expectation(probability, lambda draw: xp.inner_loop(I.A_z[draw], I.c_z[draw], I.x, I.gamma, theta), draws)
 
 
 def unit(k: int) -> tuple[int, ...]:
@@ -144,7 +142,10 @@ def expected_mean_message(xp: Any, I: Any) -> Any:
     """E[q_t] over M clients drawn iid from P, each a gradient descent client; every draw enumerated."""
     draws, probability = xp.batch_sequences(I.p, 1, I.M)
     messages = xp.stack(
-        [xp.inner_loop(xp.stack([I.A[i][None]] * I.K), xp.stack([I.c[i][None]] * I.K), I.x, I.gamma, I.theta) for i in range(I.n)]
+        [
+            xp.inner_loop(xp.stack([I.A[i][None]] * I.K), xp.stack([I.c[i][None]] * I.K), I.x, I.gamma, I.theta)
+            for i in range(I.n)
+        ]
     )
     return xp.expectation(probability, lambda draw: messages[draw[0]].sum(0) / I.M, draws)
 
@@ -225,7 +226,9 @@ CLAIMS = (
         statement=r"$\mathbb{E}[\mathrm{InnerLoop}(i, x, \gamma, \Theta)] = \nabla\tilde f_i(x, \gamma, \Theta) "
         r"= Q_i(\gamma, \Theta)\nabla f_i(x)$",
         trial=(
-            Trial(EXAMPLES, left=lambda xp, I: expected_message(xp, I, I.theta), right=surrogate_gradient, relation="=="),
+            Trial(
+                EXAMPLES, left=lambda xp, I: expected_message(xp, I, I.theta), right=surrogate_gradient, relation="=="
+            ),
             Inspection(lambda xp: xp.monte_carlo_theorem_1()),
         ),
         expected="HOLDS",

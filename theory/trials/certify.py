@@ -1,5 +1,7 @@
 """From a violation in floating point to a proof: round to small fractions, check exactly, simplify."""
 
+import itertools
+import math
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -8,7 +10,7 @@ from flint import fmpq
 
 from theory import exact
 from theory.claims.claim import Trial
-from theory.trials.search import Found, sides, instance_of
+from theory.trials.search import Found, instance_of, sides
 
 DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 50, 100, 200, 1000, 10_000, 10**6)
 SIMPLE = sorted(
@@ -25,8 +27,13 @@ class Counterexample(NamedTuple):
     right: str
 
 
-def round_field(name: str, values: np.ndarray, denominator: int) -> np.ndarray:
-    """A field in fractions with small denominators: matrices symmetric, probabilities summing to 1."""
+def round_field(name: str, values: np.ndarray, denominator: int, down: bool = False) -> np.ndarray:
+    """A field in fractions with small denominators: matrices symmetric, probabilities summing to 1.
+
+    With `down` a rate is rounded to a fraction strictly below it: pursuit ends at the very edge of a range.
+    """
+    if down and name.startswith("gamma"):
+        return np.array(Fraction(math.ceil(float(values) * denominator) - 1, denominator), dtype=object)
     fractions = np.array(
         [Fraction(float(v)).limit_denominator(denominator) for v in np.ravel(values)], dtype=object
     ).reshape(np.shape(values))
@@ -40,7 +47,9 @@ def round_field(name: str, values: np.ndarray, denominator: int) -> np.ndarray:
 
 def exactly(fractions: dict[str, np.ndarray]) -> dict[str, Any]:
     """Fields as arrays of exact rationals; scalars as one rational."""
-    return {name: exact.array(value) if np.ndim(value) else exact.rational(value[()]) for name, value in fractions.items()}
+    return {
+        name: exact.array(value) if np.ndim(value) else exact.rational(value[()]) for name, value in fractions.items()
+    }
 
 
 def entries(value: Any) -> list[Any]:
@@ -86,12 +95,27 @@ def _number(value: Any) -> Any:
     return exact.rational(value) if isinstance(value, int | Fraction) else value
 
 
+def rescaled(instance: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """The instance in other units of curvature, (A, gamma) -> (A / s, s gamma), with mu = 1, L = 1 or as it is.
+
+    Most claims do not change, and the numbers may get rounder; whether a claim does is for the exact check to say.
+    """
+    if "A" not in instance:
+        return [instance]
+    spectrum = np.linalg.eigvalsh(instance["A"])
+    scales = (spectrum.min(), spectrum.max(), 1.0)
+    rates = [name for name in instance if name.startswith("gamma")]
+    return [{**instance, "A": instance["A"] / s, **{name: instance[name] * s for name in rates}} for s in scales]
+
+
 def certify(trial: Trial, found: Found) -> Counterexample | None:
     """A certified counterexample near the one found, with fractions as small as a greedy search makes them."""
+    candidates = rescaled(found.instance)
     for denominator in DENOMINATORS:
-        fractions = {name: round_field(name, value, denominator) for name, value in found.instance.items()}
-        if check(trial, found.dims, fractions) is not None:
-            return simplify(trial, found.dims, fractions)
+        for candidate, down in itertools.product(candidates, (False, True)):
+            fractions = {name: round_field(name, value, denominator, down) for name, value in candidate.items()}
+            if check(trial, found.dims, fractions) is not None:
+                return simplify(trial, found.dims, fractions)
     return None
 
 
@@ -99,7 +123,9 @@ def simplify(trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray
     """Replace numbers by simpler ones, one at a time, as long as the violation stands."""
     for name, values in fractions.items():
         for index in np.ndindex(np.shape(values)):
-            if (name.startswith("A") and index[-2] > index[-1]) or (name in ("p", "p_z") and index[0] == len(values) - 1):
+            if (name.startswith("A") and index[-2] > index[-1]) or (
+                name in ("p", "p_z") and index[0] == len(values) - 1
+            ):
                 continue
             for candidate in SIMPLE:
                 old = values[index]
@@ -124,7 +150,9 @@ def _size(value: Fraction) -> int:
     return Fraction(value).denominator + abs(Fraction(value).numerator)
 
 
-def agrees_exactly(trial: Trial, dims: dict[str, int], instance: dict[str, np.ndarray], denominator: int) -> bool | None:
+def agrees_exactly(
+    trial: Trial, dims: dict[str, int], instance: dict[str, np.ndarray], denominator: int
+) -> bool | None:
     """Whether the sides agree in exact numbers at a rounded instance; None where rounding left the legal range."""
     fractions = {name: round_field(name, value, denominator) for name, value in instance.items()}
     built = exactly(fractions)

@@ -55,7 +55,14 @@ def points() -> dict[str, list[dict[str, float]]]:
         for gamma, K in pairs:
             mean, spread = stochastic_tail(gamma, K)
             exact = float(examples.density_closed_form(gamma, K).argmin)
-            row = {"gamma": gamma, "K": K, "closed_form": exact, "limit": density_limit(gamma, K), "mean": mean, "spread": spread}
+            row = {
+                "gamma": gamma,
+                "K": K,
+                "closed_form": exact,
+                "limit": density_limit(gamma, K),
+                "mean": mean,
+                "spread": spread,
+            }
             rows[panel].append(row)
     return rows
 
@@ -85,7 +92,9 @@ def draw(folder: Path) -> tuple[Path, Path]:
     axes[0].set(ylabel="$x$")
     axes[1].legend(fontsize=7, loc="lower right")
     header = list(rows["vary_K"][0])
-    lines = [",".join(header)] + [",".join(f"{row[key]:.15g}" for key in header) for panel in rows.values() for row in panel]
+    lines = [",".join(header)] + [
+        ",".join(f"{row[key]:.15g}" for key in header) for panel in rows.values() for row in panel
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "figure1.csv").write_text("\n".join(lines) + "\n")
     return plots.save(figure, folder, "figure1")

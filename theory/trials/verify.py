@@ -109,7 +109,9 @@ def measure(row: dict[str, Any]) -> str:
 
 def table_of(decided: list[dict[str, Any]]) -> Table:
     """The verdicts as a table."""
-    table = Table("claim", "label", "verdict", "largest", "exact", "seconds", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        "claim", "label", "verdict", "largest", "exact", "seconds", box=None, pad_edge=False, header_style="bold"
+    )
     for row in decided:
         colour = COLOURS.get(row["verdict"], "magenta")
         mark = "" if row["verdict"] == row["expected"] else f" (recorded: {row['expected']})"
@@ -128,7 +130,9 @@ def explain(console: Console, row: dict[str, Any]) -> None:
         found = row["counterexample"]
         if "instance" in found:
             inputs = ", ".join(f"{name} = {_short(value)}" for name, value in found["instance"].items())
-            console.print(f"  fails at:  {inputs}: {found['left']} against {found['right']}", markup=False, highlight=False)
+            console.print(
+                f"  fails at:  {inputs}: {found['left']} against {found['right']}", markup=False, highlight=False
+            )
         else:
             console.print(f"  fails at:  {found['found']}", markup=False, highlight=False)
     if row["corrected"]:
@@ -139,14 +143,18 @@ def _short(value: Any) -> str:
     return f"[{', '.join(_short(v) for v in value)}]" if isinstance(value, list) else str(value)
 
 
-def verify(
-    ids: list[str], *, json_path: Path | None, full: bool, seed: int, jobs: int, quiet: bool
-) -> int:
+def verify(ids: list[str], *, json_path: Path | None, full: bool, seed: int, jobs: int, quiet: bool) -> int:
     """Try the claims, print the table, write the record. Returns the exit status: 0 if all are as recorded."""
     if json_path is not None:
         check_writable(json_path)
     console = Console(quiet=quiet, soft_wrap=not sys.stdout.isatty())
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     decided: list[dict[str, Any]] = []
     interrupted = False
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
@@ -166,14 +174,23 @@ def verify(
             explain(console, row)
     different = [row for row in decided if row["verdict"] != row["expected"]]
     if interrupted:
-        console.print(f"\ninterrupted: {len(decided)} of {len(ids)} claims decided; nothing was written", highlight=False)
+        console.print(
+            f"\ninterrupted: {len(decided)} of {len(ids)} claims decided; nothing was written", highlight=False
+        )
         return 130
     if json_path is not None:
-        write_whole(json_path, json.dumps({"seed": seed, "budget": "full" if full else "quick", "claims": decided}, indent=1) + "\n")
+        write_whole(
+            json_path,
+            json.dumps({"seed": seed, "budget": "full" if full else "quick", "claims": decided}, indent=1) + "\n",
+        )
     counts = ", ".join(
         f"{sum(row['verdict'] == verdict for row in decided)} {verdict}"
         for verdict in dict.fromkeys(row["verdict"] for row in decided)
     )
-    end = "all as recorded" if not different else f"{len(different)} not as recorded: {', '.join(r['id'] for r in different)}"
+    end = (
+        "all as recorded"
+        if not different
+        else f"{len(different)} not as recorded: {', '.join(r['id'] for r in different)}"
+    )
     console.print(f"\n{len(decided)} claims: {counts}; {end}", highlight=False)
     return 1 if different else 0

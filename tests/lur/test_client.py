@@ -1,0 +1,115 @@
+"""InnerLoop against Algorithm 2 in plain numpy."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lur
+from tests.lur.problems import (
+    add,
+    logistic_batches,
+    logistic_gradient,
+    logistic_loss,
+    logistic_params,
+    logistic_value,
+    take,
+)
+
+pytestmark = pytest.mark.x64
+
+
+def plain_inner_loop(x, batches, gamma, theta, prox=0.0, send="stepped"):
+    """Algorithm 2, with FedProx's pull."""
+    y, message = x, add(x, x, -1.0)
+    for k, theta_k in enumerate(theta):
+        raw = logistic_gradient(y, take(batches, k))
+        g = {name: raw[name] + prox * (y[name] - x[name]) for name in raw}
+        message = add(message, raw if send == "raw" else g, theta_k)
+        y = add(y, g, -(gamma[k] if np.ndim(gamma) else gamma))
+    return message, y
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=6).filter(any),
+    st.floats(0, 2),
+    st.sampled_from([0.0, 0.7]),
+    st.sampled_from(["stepped", "raw"]),
+    st.integers(0, 10**6),
+)
+def test_inner_loop_is_algorithm_2(theta, gamma, prox, send, seed):
+    x, batches = logistic_params(seed), logistic_batches(seed + 1, len(theta), 4)
+    found, loss = lur.client.inner_loop(logistic_loss, x, batches, gamma, theta, prox=prox, send=send)
+    expected, _ = plain_inner_loop(x, batches, gamma, theta, prox, send)
+    chex.assert_trees_all_close(found, expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(loss, logistic_value(x, take(batches, 0)), rtol=1e-13)
+
+
+def test_loss_before_training_on_all_batches():
+    x, batches = logistic_params(0), logistic_batches(1, 5, 4)
+    _, loss = lur.client.inner_loop(logistic_loss, x, batches, 0.3, lur.theta.fedavg(4), loss_on="all")
+    np.testing.assert_allclose(loss, np.mean([logistic_value(x, take(batches, k)) for k in range(4)]), rtol=1e-13)
+
+
+def test_gamma_zero_still_sums_gradients():
+    x, batches = logistic_params(0), logistic_batches(1, 3, 4)
+    message, _ = lur.client.inner_loop(logistic_loss, x, batches, 0.0, [1, 1, 1])
+    gradients = [logistic_gradient(x, take(batches, k)) for k in range(3)]
+    chex.assert_trees_all_close(message, add(add(gradients[0], gradients[1]), gradients[2]), rtol=1e-12)
+
+
+def test_rate_varying_with_k():
+    x, batches = logistic_params(0), logistic_batches(1, 4, 2)
+    gamma = np.array([0.5, 0.25, 0.125, 0.0])
+    found, _ = lur.client.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4))
+    chex.assert_trees_all_close(found, plain_inner_loop(x, batches, gamma, (1,) * 4)[0], rtol=1e-12)
+
+
+def test_message_is_the_model_delta_over_gamma():
+    """Theta_{1:K} with the pull: the gradients stepped along add up to (x - x_{K+1}) / gamma."""
+    x, batches, gamma = logistic_params(0), logistic_batches(1, 5, 2), 0.3
+    message, _ = lur.client.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(5), prox=0.4)
+    _, last = plain_inner_loop(x, batches, gamma, (1,) * 5, prox=0.4)
+    chex.assert_trees_all_close(message, {name: (x[name] - last[name]) / gamma for name in x}, rtol=1e-11)
+
+
+@pytest.mark.parametrize("step", [functools.partial(optax.sgd, momentum=0.9), optax.sgd(1.0, momentum=0.9)])
+def test_any_optax_step(step):
+    """Client momentum, as a factory of the rate and as a transform with rate 1."""
+    x, batches, gamma = logistic_params(0), logistic_batches(1, 4, 3), 0.2
+    found, _ = lur.client.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4), step=step)
+    y, velocity, expected = x, add(x, x, -1.0), add(x, x, -1.0)
+    for k in range(4):
+        g = logistic_gradient(y, take(batches, k))
+        velocity = {name: 0.9 * velocity[name] + g[name] for name in g}
+        y, expected = add(y, velocity, -gamma), add(expected, g)
+    chex.assert_trees_all_close(found, expected, rtol=1e-12)
+
+
+def test_more_batches_than_steps_are_left_unused():
+    x, batches = logistic_params(0), logistic_batches(1, 6, 2)
+    first = {name: value[:3] for name, value in batches.items()}
+    message = lur.client.inner_loop(logistic_loss, x, batches, 0.3, [1, 0, 2])[0]
+    chex.assert_trees_all_equal(message, lur.client.inner_loop(logistic_loss, x, first, 0.3, [1, 0, 2])[0])
+
+
+def test_differentiable_and_vmappable_in_gamma():
+    x, batches = logistic_params(0), logistic_batches(1, 3, 2)
+
+    def norm(gamma):
+        return optax.tree.norm(lur.client.inner_loop(logistic_loss, x, batches, gamma, [1, 1, 1])[0])
+
+    gammas = jnp.array([0.0, 0.1, 0.5])
+    slopes = jax.vmap(jax.grad(norm))(gammas)
+    np.testing.assert_allclose(
+        slopes,
+        [(norm(g + 1e-6) - norm(g - 1e-6 if g else g)) / (2e-6 if g else 1e-6) for g in gammas.tolist()],
+        rtol=1e-4,
+    )
