@@ -22,7 +22,7 @@
 import importlib.util
 
 if importlib.util.find_spec("lur") is None:
-    # %pip install -q "lur-jax @ git+https://github.com/lur-jax/lur"
+    # %pip install -q lur-jax
     pass
 
 # %%

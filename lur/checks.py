@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
 Loss = Callable[[PyTree, PyTree], Array]
@@ -17,7 +18,7 @@ Loss = Callable[[PyTree, PyTree], Array]
 
 def is_concrete(*values: Any) -> bool:
     """True where values can be looked at: nothing among them is being traced."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 def floating_dtype(params: PyTree) -> jnp.dtype:
@@ -37,7 +38,7 @@ def floating_dtype(params: PyTree) -> jnp.dtype:
 
 def rate(name: str, value: Any, dtype: Any, steps: int | None = None) -> Array:
     """A learning rate as an array: a nonnegative scalar or, where `steps` is given, one rate per local step."""
-    array = value if isinstance(value, jax.core.Tracer) else np.asarray(value)
+    array = value if isinstance(value, Tracer) else np.asarray(value)
     if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
         raise ValueError(f"{name} must be a number, got dtype {array.dtype}")
     allowed = [()] if steps is None else [(), (steps,)]
@@ -66,9 +67,8 @@ def leading_axes(batches: PyTree, names: tuple[str, ...], least: tuple[int, ...]
         for axis, size in enumerate(shape[: len(names)]):
             expected, first = found.setdefault(axis, (size, where))
             if size != expected:
-                raise ValueError(
-                    f"batches must agree on the {names[axis]} axis of {axes}, got {expected} at {first} and {size} at {where}"
-                )
+                sizes = f"{expected} at {first} and {size} at {where}"
+                raise ValueError(f"batches must agree on the {names[axis]} axis of {axes}, got {sizes}")
     sizes = tuple(found[axis][0] if axis in found else 1 for axis in range(len(names)))
     for name, size, minimum in zip(names, sizes, least, strict=True):
         if size < minimum:

@@ -94,7 +94,7 @@ def bench(
             raise ValueError(f"{name} must be >= 1, got {value}")
     from benchmarks.speed import quadratic
 
-    size = quadratic.Size()
+    size = quadratic.DEFAULT
     found = quadratic.measure(size, rounds, turns)
     print(f"{task}: d = {size.d}, M = {size.M}, K = {size.K}, B = {size.B}, {rounds} rounds, best of {turns} turns")
     for name, value in (

@@ -31,7 +31,7 @@ BiasCorrection = Literal["none", "adam", "tff"]
 class YogiState(NamedTuple):
     """Step count t and the two moments."""
 
-    count: Int[Array, ""]
+    t: Int[Array, ""]
     m: PyTree
     v: PyTree
 
@@ -59,9 +59,9 @@ def scale_by_yogi(
         v = jax.tree.map(lambda p: jnp.full_like(p, initial_accumulator), params)
         return YogiState(jnp.zeros((), jnp.int32), m, v)
 
-    def update(updates: PyTree, state: YogiState, params: PyTree | None = None) -> tuple[PyTree, YogiState]:
+    def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, YogiState]:
         del params
-        count = state.count + 1
+        count = state.t + 1
         m = jax.tree.map(lambda g, m: b1 * m + (1 - b1) * g, updates, state.m)
         v = jax.tree.map(lambda g, v: v - (1 - b2) * jnp.sign(v - g * g) * (g * g), updates, state.v)
 

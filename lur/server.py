@@ -11,7 +11,7 @@ The rates are arrays in the state: changing, decaying or vmapping them never rec
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,8 +70,8 @@ def local_update(
     *,
     client: Optimizer = optax.sgd,
     prox: float = 0.0,
-    send: str = "stepped",
-    loss_on: str = "first",
+    send: Literal["stepped", "raw"] = "stepped",
+    loss_on: Literal["first", "all"] = "first",
     decay: Plateau | None = None,
 ) -> LocalUpdate:
     """LocalUpdate with weights Theta: ``init`` and ``round``.

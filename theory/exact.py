@@ -92,7 +92,7 @@ def norm(vector: Any) -> Number:
     return sqrt(total(np.asarray(vector, dtype=object) ** 2))
 
 
-def mean(p: Sequence[Number], values: Sequence[Any]) -> Any:
+def mean(p: Any, values: Any) -> Any:
     """sum_i p_i values_i over the first axis."""
     return sum((p_i * v for p_i, v in zip(p, values, strict=True)), 0 * values[0])
 
@@ -152,7 +152,7 @@ def eigvalsh(A: np.ndarray) -> np.ndarray:
     if not all(isinstance(v, fmpq) for v in A.ravel()):
         raise ValueError("eigenvalues of matrices of 3 or more rows are exact for rational entries only")
     roots = []
-    polynomial = flint.fmpq_mat(d, d, list(A.ravel())).charpoly()
+    polynomial: Any = flint.fmpq_mat(d, d, list(A.ravel())).charpoly()
     for root, multiplicity in polynomial.numer().complex_roots():
         roots += [root.real] * multiplicity
     return np.array(sorted(roots, key=float), dtype=object)

@@ -25,9 +25,10 @@ class Worked(NamedTuple):
     distance: Float[Array, ""]
 
 
+@float64
 def two_clients() -> Problem:
     """A_z = z, c_z = 1/z for z = 1, 2, equally likely."""
-    return Problem(np.array([[[1.0]], [[2.0]]]), np.array([[1.0], [0.5]]), np.array([0.5, 0.5]))
+    return Problem(jnp.array([[[1.0]], [[2.0]]]), jnp.array([[1.0], [0.5]]), jnp.array([0.5, 0.5]))
 
 
 @float64

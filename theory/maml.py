@@ -12,6 +12,7 @@ the expectation is :math:`T^K(A)(x-c) - \tfrac{\gamma^2}{B} \sum_{k=1}^K (I-\gam
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from theory.precision import float64
@@ -21,7 +22,7 @@ from theory.surrogate import Gamma
 
 @float64
 def maml_gradient(
-    A: Float[Array, "d d"], c: Float[Array, "d"], x: Float[Array, "d"], gamma: Gamma, K: int
+    A: Float[ArrayLike, "d d"], c: Float[ArrayLike, "d"], x: Float[ArrayLike, "d"], gamma: Gamma, K: int
 ) -> Float[Array, "d"]:
     """grad m_K(x) = (I - gamma A)^{2K} A (x - c)."""
     A, c, x = (jnp.asarray(value, jnp.float64) for value in (A, c, x))
@@ -31,7 +32,7 @@ def maml_gradient(
 
 @float64
 def maml_loss(
-    A: Float[Array, "d d"], c: Float[Array, "d"], x: Float[Array, "d"], gamma: Gamma, K: int
+    A: Float[ArrayLike, "d d"], c: Float[ArrayLike, "d"], x: Float[ArrayLike, "d"], gamma: Gamma, K: int
 ) -> Float[Array, ""]:
     """m_K(x) = f(X_K(x)), the loss after K steps of gradient descent."""
     A, c, x = (jnp.asarray(value, jnp.float64) for value in (A, c, x))
@@ -41,7 +42,7 @@ def maml_loss(
 
 @float64
 def stochastic_maml_gradient(
-    stochastic: StochasticProblem, client: int, x: Float[Array, "d"], gamma: Gamma, K: int, B: int
+    stochastic: StochasticProblem, client: int, x: Float[ArrayLike, "d"], gamma: Gamma, K: int, B: int
 ) -> Float[Array, "d"]:
     """E[grad m_K(x)] of an SGD client: the closed form on top."""
     problem = mean_problem(stochastic)

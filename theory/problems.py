@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from theory.precision import float64
@@ -20,7 +22,7 @@ from theory.precision import float64
 
 def is_concrete(*values: Any) -> bool:
     """True where the values can be looked at (nothing is being traced)."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 def check_symmetric(name: str, A: Any) -> None:
@@ -149,14 +151,14 @@ def loss_offset(stochastic: StochasticProblem) -> Float[Array, "n"]:
 
 
 @float64
-def client_losses(problem: Problem, x: Float[Array, "d"]) -> Float[Array, "n"]:
+def client_losses(problem: Problem, x: Float[ArrayLike, "d"]) -> Float[Array, "n"]:
     """f_i(x), without the offsets tau_i."""
     gap = jnp.asarray(x, jnp.float64) - problem.c
     return 0.5 * jnp.einsum("ni,nij,nj->n", gap, problem.A, gap)
 
 
 @float64
-def loss(problem: Problem, x: Float[Array, "d"]) -> Float[Array, ""]:
+def loss(problem: Problem, x: Float[ArrayLike, "d"]) -> Float[Array, ""]:
     """f(x) = E_i[f_i(x)]."""
     return problem.p @ client_losses(problem, x)
 

@@ -8,6 +8,8 @@ and :math:`s(\lambda)\lambda` in Q_i A_i; for Theta_{1:K} the latter is
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from theory.precision import float64
@@ -30,14 +32,14 @@ def geometric_sum(v, K: int):
 
 
 @float64
-def phi(K: int, lam: Float[Array, "..."] | float, gamma: Gamma) -> Float[Array, "..."]:
+def phi(K: int, lam: Float[ArrayLike, "..."], gamma: Gamma) -> Float[Array, "..."]:
     r""":math:`\phi_{K,\lambda}(\gamma) = \sum_{k \le K} (1-\gamma\lambda)^{k-1}\lambda` (eq:phi_alt), K lambda at 0."""
     lam, gamma = jnp.asarray(lam, jnp.float64), jnp.asarray(gamma, jnp.float64)
     return lam * geometric_sum(1 - gamma * lam, K)
 
 
 @float64
-def distortion_eigenvalue(lam: Float[Array, "..."] | float, gamma: Gamma, theta: Theta) -> Float[Array, "..."]:
+def distortion_eigenvalue(lam: Float[ArrayLike, "..."], gamma: Gamma, theta: Theta) -> Float[Array, "..."]:
     r"""s(lambda) = sum_k theta_k (1 - gamma lambda)^{k-1}: what lambda becomes in Q (Lemma Q_structure)."""
     v = 1 - jnp.asarray(gamma, jnp.float64) * jnp.asarray(lam, jnp.float64)
 
@@ -48,9 +50,9 @@ def distortion_eigenvalue(lam: Float[Array, "..."] | float, gamma: Gamma, theta:
 
 
 @float64
-def chi(gamma: Gamma, theta: Theta, L: Float[Array, ""] | float) -> Float[Array, ""]:
+def chi(gamma: Gamma, theta: Theta, L: Float[ArrayLike, ""]) -> Float[Array, ""]:
     r""":math:`\chi(\gamma,\Theta) = s(L) / s(0)` (eq:chi), 1 without local progress and 0 with too much of it."""
     array = weights(theta)
-    if not isinstance(array, jax.core.Tracer) and not np.asarray(array).any():
+    if not isinstance(array, Tracer) and not np.asarray(array).any():
         raise ValueError("theta must have a positive weight (Assumption 0), got zeros only")
     return distortion_eigenvalue(L, gamma, array) / array.sum()

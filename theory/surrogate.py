@@ -13,13 +13,14 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from theory.precision import float64
 from theory.problems import Problem, check_positive_definite, check_symmetric, is_concrete
 
-Theta = Sequence[float] | Float[Array, "K"]
-Gamma = float | Float[Array, ""]
+Theta = Sequence[float] | Float[ArrayLike, "K"]
+Gamma = Float[ArrayLike, ""]
 
 
 def weights(theta: Theta) -> Float[Array, "K"]:
@@ -43,7 +44,7 @@ def client_rate(gamma: Gamma) -> Float[Array, ""]:
 
 
 @float64
-def distortion(A: Float[Array, "*n d d"], gamma: Gamma, theta: Theta) -> Float[Array, "*n d d"]:
+def distortion(A: Float[ArrayLike, "*n d d"], gamma: Gamma, theta: Theta) -> Float[Array, "*n d d"]:
     """Q(gamma, Theta) of one A (d, d) or of a stack (n, d, d), by Horner's rule."""
     A, gamma, theta = jnp.asarray(A, jnp.float64), client_rate(gamma), weights(theta)
     check_symmetric("A", A)
@@ -69,20 +70,22 @@ def surrogate_hessian(problem: Problem, gamma: Gamma, theta: Theta) -> Float[Arr
 
 
 @float64
-def client_surrogate_losses(problem: Problem, x: Float[Array, "d"], gamma: Gamma, theta: Theta) -> Float[Array, "n"]:
+def client_surrogate_losses(
+    problem: Problem, x: Float[ArrayLike, "d"], gamma: Gamma, theta: Theta
+) -> Float[Array, "n"]:
     """f~_i(x, gamma, Theta) = (x - c_i)^T Q_i A_i (x - c_i) / 2."""
     gap = jnp.asarray(x, jnp.float64) - problem.c
     return 0.5 * jnp.einsum("ni,nij,nj->n", gap, client_hessians(problem, gamma, theta), gap)
 
 
 @float64
-def surrogate_loss(problem: Problem, x: Float[Array, "d"], gamma: Gamma, theta: Theta) -> Float[Array, ""]:
+def surrogate_loss(problem: Problem, x: Float[ArrayLike, "d"], gamma: Gamma, theta: Theta) -> Float[Array, ""]:
     """f~(x, gamma, Theta) = E_i[f~_i(x, gamma, Theta)]."""
     return problem.p @ client_surrogate_losses(problem, x, gamma, theta)
 
 
 @float64
-def surrogate_gradient(problem: Problem, x: Float[Array, "d"], gamma: Gamma, theta: Theta) -> Float[Array, "d"]:
+def surrogate_gradient(problem: Problem, x: Float[ArrayLike, "d"], gamma: Gamma, theta: Theta) -> Float[Array, "d"]:
     """E[Q_i A_i (x - c_i)], what the server sees in expectation (Theorem 1)."""
     gap = jnp.asarray(x, jnp.float64) - problem.c
     return jnp.einsum("n,nij,nj->i", problem.p, client_hessians(problem, gamma, theta), gap)

@@ -33,6 +33,9 @@ class Size(NamedTuple):
     B: int = 1
 
 
+DEFAULT = Size()
+
+
 def problem(size: Size, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Mini-batches of least squares: features (M, K, B, d) and targets (M, K, B)."""
     generator = np.random.default_rng(seed)
@@ -63,7 +66,7 @@ def python_rounds(
     return x
 
 
-def measure(size: Size = Size(), rounds: int = 200, turns: int = 5) -> Speed:
+def measure(size: Size = DEFAULT, rounds: int = 200, turns: int = 5) -> Speed:
     """Run the contenders in turns: lur a round at a time, lur with all rounds in one scan, and plain Python."""
     gamma, eta = 0.1, 0.1
     batches = problem(size)

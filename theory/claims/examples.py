@@ -1,5 +1,6 @@
 """Section 4: the worked examples, exactly, and the 1-D example of Figure 1."""
 
+import itertools
 from typing import Any
 
 from theory import exact, examples
@@ -67,7 +68,7 @@ def _further(xp: Any) -> list[Finding]:
     in_gamma = [float(examples.density_quadrature(g / 40, 20).argmin) for g in range(41)]
     in_K = [float(examples.density_quadrature(0.5, K).argmin) for K in range(1, 41)]
     for name, values in (("x*(gamma, 20), gamma = 0, 1/40, ..., 1", in_gamma), ("x*(1/2, K), K = 1..40", in_K)):
-        rises = all(a < b for a, b in zip(values, values[1:], strict=False))
+        rises = all(a < b for a, b in itertools.pairwise(values))
         findings.append(
             Finding(rises and values[0] >= 5 / 7 - 1e-12, 0.0, f"{name} rises from {values[0]:.6f} to {values[-1]:.6f}")
         )
@@ -89,8 +90,8 @@ CLAIMS = (
         id="E1",
         label="sec:example",
         line=390,
-        statement=r"$Q_i = 2 - \gamma i$, $\arg\min\tilde f = \frac{4-3\gamma}{6-5\gamma}$ for $\gamma < 6/5$, at distance "
-        r"$\frac{\gamma}{3(6-5\gamma)}$ from $2/3$",
+        statement=r"$Q_i = 2 - \gamma i$, $\arg\min\tilde f = \frac{4-3\gamma}{6-5\gamma}$ for $\gamma < 6/5$, at "
+        r"distance $\frac{\gamma}{3(6-5\gamma)}$ from $2/3$",
         trial=(Trial(BELOW_6_5, left=lambda xp, I: worked(xp, I.gamma, 2), right=_vary_gamma, relation="=="),),
         expected="HOLDS",
     ),
@@ -133,7 +134,8 @@ CLAIMS = (
         id="E3a",
         label="fig:1d-example",
         line=446,
-        statement=r"as $\gamma$ or $K$ increases we converge further from $x^*$; as $K \to \infty$ to the average minimiser",
+        statement=r"as $\gamma$ or $K$ increases we converge further from $x^*$; as $K \to \infty$ to the average "
+        r"minimiser",
         trial=(Inspection(_further),),
         expected="HOLDS",
         note="For this example; with K = 20 it passes the average minimiser 4/5 at gamma about 0.85.",

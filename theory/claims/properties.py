@@ -58,7 +58,7 @@ SHARED = space("A gamma", tuple({"d": d, "n": n, "K": K} for d, n, K in ((1, 2, 
 
 
 def _bound(which: str) -> Trial:
-    """Assumption 1's global bounds on every client: lambda_max(Q_i) <= s(mu), s(L) <= lambda_min(Q_i), or of Q_i A_i."""
+    """Assumption 1's bounds on every client: lambda_max(Q_i) <= s(mu), s(L) <= lambda_min(Q_i), or of Q_i A_i."""
 
     def sides(xp: Any, I: Any) -> tuple[Any, Any]:
         eigenvalues = xp.eigvalsh(I.A)
@@ -86,7 +86,8 @@ CLAIMS = (
         id="L3",
         label="lem:Q_special_case",
         line=454,
-        statement=r"if $\gamma = 0$ or $K(\Theta) = 1$ then $Q_i = aI$, $a = \sum_k \theta_k$, and $\tilde f_i = a f_i$",
+        statement=r"if $\gamma = 0$ or $K(\Theta) = 1$ then $Q_i = aI$, $a = \sum_k \theta_k$, and "
+        r"$\tilde f_i = a f_i$",
         trial=(_is_scaled_identity(0), _is_scaled_identity("any")),
         expected="HOLDS",
     ),
@@ -144,7 +145,8 @@ CLAIMS = (
         label="lem:Q_structure_fedavg",
         line=496,
         statement=r"$\lambda_{\max}(Q_i(\gamma, \Theta_{1:K})) = \frac{1-(1-\gamma\mu_i)^K}{\gamma\mu_i}$, "
-        r"$\lambda_{\min}(Q_i(\gamma, \Theta_{1:K})) = \frac{1-(1-\gamma L_i)^K}{\gamma L_i}$, and the same with $\mu$, $L$ as bounds",
+        r"$\lambda_{\min}(Q_i(\gamma, \Theta_{1:K})) = \frac{1-(1-\gamma L_i)^K}{\gamma L_i}$, "
+        r"and the same with $\mu$, $L$ as bounds",
         trial=(
             Trial(
                 STEPS,
@@ -185,8 +187,8 @@ CLAIMS = (
         id="L9",
         label="lem:QA_structure_fedavg",
         line=552,
-        statement=r"$Q_i(\gamma, \Theta_{1:K})A_i$ has eigenvalues $\phi_{K,\lambda}(\gamma)$, the largest $\phi_{K,L_i}$ and the "
-        r"smallest $\phi_{K,\mu_i}$, within $[\phi_{K,\mu}, \phi_{K,L}]$",
+        statement=r"$Q_i(\gamma, \Theta_{1:K})A_i$ has eigenvalues $\phi_{K,\lambda}(\gamma)$, the largest "
+        r"$\phi_{K,L_i}$ and the smallest $\phi_{K,\mu_i}$, within $[\phi_{K,\mu}, \phi_{K,L}]$",
         trial=(
             Trial(
                 STEPS,

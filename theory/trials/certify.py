@@ -34,9 +34,8 @@ def round_field(name: str, values: np.ndarray, denominator: int, down: bool = Fa
     """
     if down and name.startswith("gamma"):
         return np.array(Fraction(math.ceil(float(values) * denominator) - 1, denominator), dtype=object)
-    fractions = np.array(
-        [Fraction(float(v)).limit_denominator(denominator) for v in np.ravel(values)], dtype=object
-    ).reshape(np.shape(values))
+    flat = [Fraction(float(v)).limit_denominator(denominator) for v in np.ravel(values)]
+    fractions: Any = np.array(flat, dtype=object).reshape(np.shape(values))
     if name.startswith("A"):
         upper = np.triu_indices(fractions.shape[-1], 1)
         fractions[..., upper[1], upper[0]] = fractions[..., upper[0], upper[1]]
@@ -82,7 +81,7 @@ def check(trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray]) 
 
 def plain(value: Any) -> Any:
     """Fractions as texts, nested lists kept."""
-    return [plain(v) for v in value] if np.ndim(value) else str(Fraction(np.asarray(value, dtype=object)[()]))
+    return [plain(v) for v in value] if np.ndim(value) else str(np.asarray(value, dtype=object)[()])
 
 
 def text(side: Any) -> str:
@@ -146,7 +145,7 @@ def simplify(trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray
     return certificate
 
 
-def _size(value: Fraction) -> int:
+def _size(value: Any) -> int:
     return Fraction(value).denominator + abs(Fraction(value).numerator)
 
 

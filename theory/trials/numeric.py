@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 import lur
 from theory import enumeration, exact, examples, surrogate
@@ -83,7 +84,7 @@ def inner_loop(A: Any, c: Any, x: Any, gamma: Any, theta: Any) -> Any:
 
     lur takes Theta as numbers; a traced one enters by linearity, as K messages of Theta_1 .. Theta_K.
     """
-    if isinstance(theta, jax.core.Tracer):
+    if isinstance(theta, Tracer):
         unit = [
             lur.client.inner_loop(quadratic_loss, x, (A, c), gamma, lur.theta.fomaml(k + 1))[0]
             for k in range(len(theta))
