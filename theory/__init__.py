@@ -3,6 +3,19 @@
 The independent witness of `lur`: nothing here imports it, but for `theory.trials`, which compares the two.
 """
 
+from theory.distance import fedavg_distance_bound as fedavg_distance_bound
+from theory.distance import fedavg_eps_distance_bound as fedavg_eps_distance_bound
+from theory.distance import fedavg_heterogeneity_bound as fedavg_heterogeneity_bound
+from theory.distance import gamma_distance_bound as gamma_distance_bound
+from theory.distance import gamma_distance_linear_bound as gamma_distance_linear_bound
+from theory.distance import hessian_gaps as hessian_gaps
+from theory.distance import instance_optimal_distance_bound as instance_optimal_distance_bound
+from theory.distance import inverse_gap as inverse_gap
+from theory.distance import limit_loss as limit_loss
+from theory.distance import minimizer_distance as minimizer_distance
+from theory.distance import minimizer_distance_bound as minimizer_distance_bound
+from theory.distance import minimizer_shift as minimizer_shift
+from theory.distance import sharper_distance_bound as sharper_distance_bound
 from theory.examples import two_clients as two_clients
 from theory.precision import float64 as float64
 from theory.problems import Constants as Constants
@@ -14,8 +27,14 @@ from theory.problems import loss as loss
 from theory.problems import loss_offset as loss_offset
 from theory.problems import mean_problem as mean_problem
 from theory.spectrum import chi as chi
+from theory.spectrum import chi_mu as chi_mu
+from theory.spectrum import client_hessian_bounds as client_hessian_bounds
+from theory.spectrum import client_rate_limit as client_rate_limit
 from theory.spectrum import distortion_eigenvalue as distortion_eigenvalue
+from theory.spectrum import fedavg_condition_bound as fedavg_condition_bound
+from theory.spectrum import fomaml_condition_bound as fomaml_condition_bound
 from theory.spectrum import phi as phi
+from theory.spectrum import phi_drop as phi_drop
 from theory.surrogate import average_minimizer as average_minimizer
 from theory.surrogate import client_hessians as client_hessians
 from theory.surrogate import client_surrogate_losses as client_surrogate_losses

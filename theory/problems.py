@@ -56,6 +56,22 @@ def check_weights(name: str, p: Any) -> None:
             raise ValueError(f"{name} must sum to 1, got {p.sum(-1)}")
 
 
+def check_client_rate(gamma: Any, L: Any, steps: int = 1, closed: bool = False) -> None:
+    """0 <= gamma < 1/(steps L), where the paper's bounds hold; closed lets gamma = 1/(steps L) in."""
+    if is_concrete(gamma, L):
+        product = np.asarray(gamma) * np.asarray(L) * steps
+        below = product <= 1 + 1e-12 if closed else product < 1
+        if not ((np.asarray(gamma) >= 0) & below).all():
+            limit = f"1/({steps} L)" if steps != 1 else "1/L"
+            raise ValueError(f"gamma must be >= 0 and {'<=' if closed else '<'} {limit}, got gamma = {gamma}, L = {L}")
+
+
+def check_curvatures(mu: Any, L: Any) -> None:
+    """0 < mu <= L (Assumption 1)."""
+    if is_concrete(mu, L) and not ((np.asarray(mu) > 0) & (np.asarray(mu) <= np.asarray(L))).all():
+        raise ValueError(f"mu and L must satisfy 0 < mu <= L (Assumption 1), got mu = {mu}, L = {L}")
+
+
 class _Pytree:
     """Frozen fields as a pytree; rebuilding one from its leaves skips the checks."""
 

@@ -7,6 +7,8 @@ from tests.theory.tables import INSTANCES, PROBLEMS
 
 pytestmark = pytest.mark.x64
 
+CONVERGENCE = {"L19", "T6", "T7", "C6"}  # in test_convergence
+
 
 @pytest.mark.parametrize(("id", "instance"), INSTANCES, ids=[f"{id}-{i}" for i, (id, _) in enumerate(INSTANCES)])
 def test_our_table(id, instance):
@@ -19,3 +21,25 @@ def test_published_file(id, published):
     assert claims[id]["instances"]
     for instance in claims[id]["instances"]:
         check(id, instance, problems)
+
+
+def test_every_published_claim_is_reproduced(published):
+    """All ids with instances, but for those beyond the paper (B...); our own table has each of them as well."""
+    claims, _ = published
+    of_the_paper = {id for id, claim in claims.items() if claim["instances"] and not id.startswith("B")}
+    assert of_the_paper == EVALUATE.keys() | CONVERGENCE
+
+
+def test_our_table_has_every_id():
+    assert {id for id, _ in INSTANCES} == EVALUATE.keys()
+
+
+def test_a_wrong_number_is_noticed():
+    """By 1e-11 relative, in a small one as in a large one, and anything but 0 for 0."""
+    instance = {"inputs": {"K": 1, "lam": "1e-20", "gamma": "0"}, "expected": "1.00000000001e-20"}
+    with pytest.raises(AssertionError, match="relative error 1e-11"):
+        check("D5", instance, PROBLEMS)
+    with pytest.raises(AssertionError, match="E1b Q2A2"):
+        check("E1b", {"inputs": {"gamma": "0.99999999999999"}, "expected": {"Q2A2": "0"}}, PROBLEMS)
+    with pytest.raises(AssertionError, match="got shape"):
+        check("D5", {"inputs": {"K": 1, "lam": "1", "gamma": "0"}, "expected": ["1"]}, PROBLEMS)

@@ -2,14 +2,17 @@
 
 import difflib
 
-from theory.claims import decay, examples, preliminaries, properties, sgd
+from theory.claims import conditioning, decay, examples, hessian, maml, preliminaries, properties, sgd
 from theory.claims.claim import Claim as Claim
 
 CLAIMS: tuple[Claim, ...] = (
     *preliminaries.CLAIMS,
     *sgd.CLAIMS,
+    *maml.CLAIMS,
     *examples.CLAIMS,
     *properties.CLAIMS,
+    *hessian.CLAIMS,
+    *conditioning.CLAIMS,
     *decay.CLAIMS,
 )
 

@@ -1,7 +1,9 @@
 """Section 7: LocalUpdateDecay, whose open questions of semantics are settled by convention."""
 
+import random
 from typing import Any
 
+from theory import exact
 from theory.claims.claim import Claim, Finding, Inspection
 
 
@@ -53,7 +55,148 @@ def _rounds_to_see(xp: Any) -> list[Finding]:
     return [Finding(xp.rounds_to_see(N, M) == C, 0.0, f"ceil({N}/{M}) = {xp.rounds_to_see(N, M)}") for N, M, C in cases]
 
 
+def _text_and_algorithm(xp: Any) -> list[Finding]:
+    """l_1 = 1, l_2 = 1 - Delta: the text calls a round good iff l < min - Delta, the algorithm decays iff l > min - Delta."""
+    findings = []
+    delta = exact.rational("1/10")
+    for loss in ("4/5", "1", "9/10"):
+        value, best = exact.rational(loss), exact.rational(1)
+        text_decays, algorithm_decays = not value < best - delta, bool(value > best - delta)
+        what = f"Delta = 1/10, l_1 = 1, l_2 = {loss}: text {'decays' if text_decays else 'goes on'}, "
+        what += f"algorithm {'decays' if algorithm_decays else 'goes on'}"
+        findings.append(Finding(text_decays == algorithm_decays, 0.0, what))
+    return findings
+
+
+def _follows(losses: tuple[float, ...], window: int, expected: list[int]) -> Inspection:
+    """lur's ``paper`` rule with P = 1, C = 0, Delta = 1/4: how many decays there are after each loss."""
+
+    def look(xp: Any) -> list[Finding]:
+        found = xp.decays_after(losses, window)
+        return [Finding(found == expected, 0.0, f"losses {losses}, W = {window}: decays so far {found}")]
+
+    return Inspection(look)
+
+
+def _two_readings(xp: Any) -> list[Finding]:
+    """x_2 where round 1 would decay: with the new eta at once, or from the next round on."""
+    eta, beta, q = exact.rational("1/2"), exact.rational("9/10"), exact.rational(1)
+    now, later = 1 - beta * eta * q, 1 - eta * q
+    return [Finding(bool(now == later), 0.0, f"x = 1, q = 1, eta = 1/2, beta = 9/10: {now} or {later}")]
+
+
+def _on_the_grid(xp: Any) -> list[Finding]:
+    """The tabulated log10(eta) of LocalUpdateDecay against the grid -3, -5/2, ..., 1 of eq:server_grid."""
+    grid = [exact.rational(k) / 2 for k in range(-6, 3)]
+    table = {
+        "CIFAR-100": "-1",
+        "FEMNIST": "-1",
+        "Shakespeare": "3/2",
+        "StackOverflow NWP": "-3/2",
+        "StackOverflow TP": "0",
+    }
+    return [Finding(exact.rational(eta) in grid, 0.0, f"{task}: log10(eta) = {eta}") for task, eta in table.items()]
+
+
+def _stall(xp: Any) -> list[Finding]:
+    """f = x^2/2 from x_1 = 1 with Delta = 1, K = 1: losses cannot improve by Delta, so eta halves every round.
+
+    The product of (1 - eta_t) stays above 1 - sum eta_t, so the model never comes near 0, where a constant eta goes.
+    """
+    x, eta, beta, delta, best = (exact.rational(v) for v in ("1", "1/10", "1/2", "1", "1000"))
+    tuned, rate = x, eta
+    for _ in range(60):
+        loss = x**2 / 2
+        x, tuned = x - eta * x, tuned - rate * tuned
+        if loss > best - delta:
+            eta = eta * beta
+        best = exact.minimum(best, loss)
+    what = f"after 60 rounds |x| = {float(x):.4f} with decay, {float(tuned):.4f} with constant rates"
+    return [Finding(bool(x <= tuned), 0.0, f"f = x^2/2, x_1 = 1, eta = 1/10, beta = 1/2, Delta = 1: {what}")]
+
+
+def _total_movement(xp: Any) -> list[Finding]:
+    """W = P = 1, C = 0: sum of eta_t <= eta (1/(1 - beta) + N + 1), N = floor((l_1 - least)/Delta), on random losses."""
+    generator = random.Random(0)
+    findings = []
+    for trial in range(200):
+        beta, delta = generator.choice([0.5, 0.9]), generator.choice([0.01, 0.1, 1.0])
+        losses = [generator.uniform(0, 5) for _ in range(300)]
+        rule = PaperDecay(1.0, 1.0, delta, 0.1, beta)
+        moved = 0.0
+        for loss in losses:
+            moved += rule.eta
+            rule.see(loss)
+        bound = 1 / (1 - beta) + (losses[0] - min(losses)) // delta + 1
+        findings.append(Finding(moved <= bound, moved / bound, f"run {trial}: {moved:.4g} of {bound:.4g}"))
+    return findings
+
+
 CLAIMS = (
+    Claim(
+        id="D7b",
+        label="sec:lr_decay",
+        line=1127,
+        statement=r"a round is good iff $\ell_t < \min_{j<t}\ell_j - \Delta$; Algorithm 3 decays iff $\ell_t > \min_{j<t}\ell_j - \Delta$",
+        trial=(Inspection(_text_and_algorithm),),
+        expected="FALSE",
+        corrected=r"they differ at equality; the algorithm's rule (and line 1191's) is the one to use: decay iff "
+        r"$\ell_t > \min_{j<t}\ell_j - \Delta$",
+        correction=(_follows((1.0, 0.75, 0.75, 0.5), 1, [0, 0, 1, 1]),),
+    ),
+    Claim(
+        id="D7a",
+        label="alg:outerloop_decay",
+        line=1148,
+        statement=r"decay if $\ell_t > \min_{j<t}\ell_j - \Delta$, where at $t = 1$ the minimum is over nothing",
+        trial=(_follows((5.0, 9.0), 1, [0, 1]),),
+        expected="DEFINITION",
+        definition=True,
+        corrected=r"$\min\emptyset = +\infty$: no decay in round 1",
+    ),
+    Claim(
+        id="D7d",
+        label="alg:outerloop_decay",
+        line=1147,
+        statement=r"$x_{t+1} = x_t - \eta_t q_t$, then $\eta \leftarrow \beta\eta$",
+        trial=(Inspection(_two_readings),),
+        expected="TYPO",
+        repair="typo",
+        corrected=r"$\eta_t$ is the current $\eta$; new rates act from round $t + 1$",
+        correction=(Inspection(_paper_runs),),
+    ),
+    Claim(
+        id="D7c",
+        label="sec:practical_refinements",
+        line=1181,
+        statement=r"$\hat\ell_t = \frac1W\sum_{j=0}^{W-1}\ell_{t-j}$, also for $t < W$",
+        trial=(_follows((4.0, 2.0, 6.0, 1.0), 3, [0, 0, 1, 2]),),
+        expected="DEFINITION",
+        definition=True,
+        corrected=r"the mean over the $\min(t, W)$ losses there are; $f_t$ should be $\ell_t$",
+    ),
+    Claim(
+        id="D7g",
+        label="sec:lr_decay",
+        line=1200,
+        statement="LocalUpdateDecay gradually scales the rates back and eventually does as well as tuned rates",
+        trial=(Inspection(_stall),),
+        expected="FALSE",
+        corrected=r"losses bounded below allow at most $N = \lfloor(\ell_1 - \ell_\infty)/\Delta\rfloor$ improving rounds, so "
+        r"(W = P = 1, C = 0) $\sum_t \eta_t \leq \eta(\frac{1}{1-\beta} + N + 1)$: the server's total movement is bounded, and in "
+        r"general it stalls at neither $x^*$ nor $x^*_\gamma$",
+        correction=(Inspection(_total_movement),),
+        note="A statement about the paper's experiments, false as a general one.",
+    ),
+    Claim(
+        id="D7e",
+        label="table:decay_eta",
+        line=1218,
+        statement=r"$\eta$ is tuned over the grid $\{10^{-3}, 10^{-2.5}, \ldots, 10\}$, and is $10^{3/2}$ for Shakespeare",
+        trial=(Inspection(_on_the_grid),),
+        expected="FALSE",
+        corrected=r"$10^{3/2}$ is not on the grid; a minus sign or a half may be missing from the table",
+    ),
     Claim(
         id="D7f",
         label="alg:outerloop_decay",

@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+from theory import exact
 from theory.claims.claim import Claim, Finding, Inspection, Trial
 from theory.claims.spaces import space, up_to
 
@@ -34,7 +35,40 @@ def _message(xp: Any, I: Any) -> Any:
 DIMS = ({"d": 1, "n": 2, "K": 1}, {"d": 1, "n": 2, "K": 3}, {"d": 2, "n": 3, "K": 4})
 CLIENTS = space("A c p gamma x", DIMS, edge=up_to(3))
 
+SCALAR = space("A c x", ({"d": 1, "n": 1},))
+
+
+def _real_root(xp: Any) -> list[Finding]:
+    """Whether A^{1/2} is real: for A = 1, and for A = -1, which is as symmetric."""
+    findings = []
+    for entry in ("1", "-1"):
+        value = exact.rational(entry)
+        real = bool(value >= 0)
+        findings.append(Finding(real, 0.0, f"A_z = {entry}: A_z^(1/2) is {exact.sqrt(value) if real else 'not real'}"))
+    return findings
+
+
 CLAIMS = (
+    Claim(
+        id="D1",
+        label="eq:quadratic_loss",
+        line=132,
+        statement=r"$f(x; z) := \frac12\|A_z^{1/2}(x - c_z)\|^2$ for symmetric $A_z$",
+        trial=(Inspection(_real_root),),
+        expected="NEEDS",
+        repair="assumption",
+        corrected=r"$A_z$ positive semidefinite, or write $\frac12 (x-c_z)^\top A_z (x-c_z)$, which needs symmetry only",
+        correction=(
+            Trial(
+                SCALAR,
+                left=lambda xp, I: (xp.sqrt(I.A[0][0, 0]) * (I.x[0] - I.c[0][0])) ** 2 / 2,
+                right=lambda xp, I: (I.x - I.c[0]) @ I.A[0] @ (I.x - I.c[0]) / 2,
+                relation="==",
+            ),
+        ),
+        note="Line 264 calls each $A_z$ positive definite, which is nowhere assumed; least squares has $A_z = aa^\\top$, which is "
+        "only semidefinite. Only $A_i \\succ 0$ is needed.",
+    ),
     Claim(
         id="D2",
         label="K(Theta)",

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from theory.claims.claim import Claim, Trial
+from theory import exact
+from theory.claims.claim import Claim, Finding, Inspection, Trial
 from theory.claims.sgd import unit
-from theory.claims.spaces import space
+from theory.claims.spaces import inverse_KL, space, up_to
 from theory.spectrum import geometric_sum
 
 
@@ -35,6 +36,43 @@ def hessian(xp: Any, I: Any, theta: Any) -> Any:
     return xp.distortion(I.A[0], I.gamma, theta) @ I.A[0]
 
 
+def shared_spectrum(xp: Any, I: Any) -> tuple[Any, Any]:
+    """mu and L of Assumption 1: the extreme eigenvalues over all clients."""
+    eigenvalues = xp.eigvalsh(I.A)
+    return xp.minimum(*eigenvalues[:, 0]), xp.maximum(*eigenvalues[:, -1])
+
+
+def eigenvalue(I: Any, lam: Any) -> Any:
+    """s(lambda) = sum_k theta_k (1 - gamma lambda)^{k-1}."""
+    return sum(I.theta[k] * (1 - I.gamma * lam) ** k for k in range(I.K))
+
+
+def peak(I: Any, lam: Any) -> Any:
+    """(1 - gamma lambda)^{K-1} lambda, the eigenvalue of Theta_K: it rises up to lambda = 1/(K gamma) and falls after."""
+    return (1 - I.gamma * lam) ** (I.K - 1) * lam
+
+
+def traces(xp: Any, matrix: Any) -> Any:
+    return xp.stack([sum(m[i, i] for i in range(len(m))) for m in (matrix, matrix @ matrix)])
+
+
+def power_sums(xp: Any, values: Any) -> Any:
+    return xp.stack([sum(values), sum(v * v for v in values)])
+
+
+def _multiplicities(xp: Any) -> list[Finding]:
+    """A = diag(1, 2): how often s(1) is an eigenvalue of Q, where 1 is one of A once."""
+    findings = []
+    for gamma, theta in (("1/4", (1, 1)), ("0", (1, 1)), ("1/4", (1,))):
+        A = exact.array([[1, 0], [0, 2]])
+        values = exact.eigvalsh(exact.distortion(A, exact.rational(gamma), theta))
+        s = exact.total([(1 - exact.rational(gamma)) ** k for k in range(len(theta))])
+        count = sum(bool(v == s) for v in values)
+        what = f"A = diag(1, 2), gamma = {gamma}, Theta = {theta}: s(1) = {s} is {count} of the eigenvalues of Q"
+        findings.append(Finding(count == 1, abs(count - 1), what))
+    return findings
+
+
 def _powers(xp: Any, I: Any, exponent: int) -> Any:
     mu, L = spectrum(xp, I)
     return xp.stack([(1 - I.gamma * mu) ** exponent, (1 - I.gamma * L) ** exponent])
@@ -54,15 +92,20 @@ ONE_STEP = space("A gamma theta", ({"d": 2, "n": 1, "K": 1},))
 WEIGHTS = space("A gamma theta", SINGLE)
 LARGER = space("A gamma theta", SINGLE[2:])
 STEPS = space("A gamma", SINGLE)
+WITH_MINIMISER = space("A c gamma theta", ({"d": 1, "n": 1, "K": 2}, {"d": 2, "n": 1, "K": 3}))
+ANY_RATE = space("A gamma theta", ({"d": 1, "n": 1, "K": 2}, {"d": 2, "n": 1, "K": 3}), edge=up_to(3))
+SCALARS = space("A gamma", tuple({"d": 1, "n": 1, "K": K} for K in (1, 2, 7)), edge=up_to(3))
+TWO_SCALARS = space("A gamma", ({"d": 1, "n": 2, "K": 2},))
+TWO_SLOW_SCALARS = space("A gamma", ({"d": 1, "n": 2, "K": 2}, {"d": 1, "n": 2, "K": 20}), edge=inverse_KL)
+TWO_SLOW = space("A gamma", ({"d": 1, "n": 2, "K": 2}, {"d": 2, "n": 2, "K": 5}), edge=inverse_KL)
 SHARED = space("A gamma", tuple({"d": d, "n": n, "K": K} for d, n, K in ((1, 2, 2), (2, 2, 5))))
 
 
-def _bound(which: str) -> Trial:
+def bound(which: str) -> Trial:
     """Assumption 1's bounds on every client: lambda_max(Q_i) <= s(mu), s(L) <= lambda_min(Q_i), or of Q_i A_i."""
 
     def sides(xp: Any, I: Any) -> tuple[Any, Any]:
-        eigenvalues = xp.eigvalsh(I.A)
-        mu, L = xp.minimum(*eigenvalues[:, 0]), xp.maximum(*eigenvalues[:, -1])
+        mu, L = shared_spectrum(xp, I)
         Q = xp.distortion(I.A, I.gamma, fedavg(I))
         if which == "Q":
             low, high = phi(I.K, L, I.gamma) / L, phi(I.K, mu, I.gamma) / mu
@@ -116,6 +159,65 @@ CLAIMS = (
         "because these commute.",
     ),
     Claim(
+        id="L4b",
+        label="lem:Q_structure(2)",
+        line=460,
+        statement=r"for $\gamma < 1/L_i$, $\tilde f_i$ and $f_i$ have the same unique minimiser $c_i$",
+        trial=(
+            Trial(
+                WITH_MINIMISER,
+                left=lambda xp, I: xp.solve(hessian(xp, I, I.theta), hessian(xp, I, I.theta) @ I.c[0]),
+                right=lambda xp, I: I.c[0],
+                relation="==",
+            ),
+            Trial(
+                LARGER,
+                left=lambda xp, I: xp.total(I.theta) * spectrum(xp, I)[1] - xp.eigvalsh(hessian(xp, I, I.theta))[0],
+                right=lambda xp, I: xp.total(I.theta) * spectrum(xp, I)[1],
+                relation="<=",
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("0 <= gamma < 1/L_i", "Assumption 0"),
+        note="Tried as: the surrogate Hessian is positive definite and its linear system gives $c_i$.",
+    ),
+    Claim(
+        id="L4c",
+        label="lem:Q_structure(3)",
+        line=469,
+        statement=r"for each eigenvalue $\lambda$ of $A_i$, $Q_i$ has the eigenvalue $s(\lambda) = \sum_k \theta_k "
+        r"(1-\gamma\lambda)^{k-1}$ with the same multiplicity",
+        trial=(Inspection(_multiplicities),),
+        expected="FALSE",
+        corrected=r"the multiplicity of $s(\lambda)$ in $Q_i$ is the sum over all eigenvalues with the same $s$; they stay apart "
+        r"for $0 < \gamma < 1/L_i$ and $K(\Theta) \geq 2$, where $s$ decreases strictly",
+        correction=(
+            Trial(
+                LARGER,
+                left=lambda xp, I: eigenvalue(I, spectrum(xp, I)[1]),
+                right=lambda xp, I: eigenvalue(I, spectrum(xp, I)[0]),
+                relation="<=",
+            ),
+        ),
+        note="At $\\gamma = 0$ or $K(\\Theta) = 1$ all eigenvalues of $Q_i$ merge.",
+    ),
+    Claim(
+        id="L4d",
+        label="lem:Q_structure(4)",
+        line=470,
+        statement=r"$\lambda_{\max}(Q_i) = s(\mu_i)$ and $\lambda_{\min}(Q_i) = s(L_i)$",
+        trial=(
+            Trial(
+                WEIGHTS,
+                left=lambda xp, I: extremes(xp, xp.distortion(I.A[0], I.gamma, I.theta)),
+                right=lambda xp, I: xp.stack([eigenvalue(I, lam) for lam in spectrum(xp, I)]),
+                relation="==",
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("0 <= gamma <= 1/L_i",),
+    ),
+    Claim(
         id="L5",
         label="lem:Q_structure_fomaml",
         line=482,
@@ -154,7 +256,7 @@ CLAIMS = (
                 right=lambda xp, I: xp.stack([phi(I.K, lam, I.gamma) / lam for lam in spectrum(xp, I)]),
                 relation="==",
             ),
-            _bound("Q"),
+            bound("Q"),
         ),
         expected="HOLDS",
         assumptions=("0 < gamma < 1/L_i",),
@@ -182,24 +284,5 @@ CLAIMS = (
                 relation="==",
             ),
         ),
-    ),
-    Claim(
-        id="L9",
-        label="lem:QA_structure_fedavg",
-        line=552,
-        statement=r"$Q_i(\gamma, \Theta_{1:K})A_i$ has eigenvalues $\phi_{K,\lambda}(\gamma)$, the largest "
-        r"$\phi_{K,L_i}$ and the smallest $\phi_{K,\mu_i}$, within $[\phi_{K,\mu}, \phi_{K,L}]$",
-        trial=(
-            Trial(
-                STEPS,
-                left=lambda xp, I: xp.eigvalsh(hessian(xp, I, fedavg(I))),
-                right=lambda xp, I: xp.stack([phi(I.K, lam, I.gamma) for lam in xp.eigvalsh(I.A[0])]),
-                relation="==",
-            ),
-            _bound("QA"),
-        ),
-        expected="HOLDS",
-        assumptions=("0 <= gamma < 1/L_i",),
-        note="Parts (2) and (3) hold for all gamma >= 0 when K is odd.",
     ),
 )

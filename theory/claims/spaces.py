@@ -17,7 +17,7 @@ A_z, c_z   (m, d, d), .   the examples of one client, p_z (m,) their probabiliti
 =========  =============  ==========================================================
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -88,14 +88,20 @@ def space(
     dims: tuple[dict[str, int], ...],
     edge: Edge = inverse_L,
     legal: Callable[[Any, Any], bool] | None = None,
+    extra: Mapping[str, Callable[[Any, dict[str, Any], dict[str, int]], Any]] | None = None,
 ) -> Space:
-    """The space of instances with these fields, e.g. ``space("A c p gamma theta", ...)``, gamma below `edge`."""
-    names = fields.split()
+    """The space of instances with these fields, e.g. ``space("A c p gamma theta", ...)``, gamma below `edge`.
+
+    `extra` adds numbers of a claim's own, in order: ``{"eps": lambda raw, built, dims: jax.nn.sigmoid(raw)}`` makes one
+    from a standard normal number and the fields built before it. `legal` checks what they must satisfy.
+    """
+    names, extra = fields.split(), dict(extra or {})
 
     def draw(generator: np.random.Generator, dims: dict[str, int], count: int) -> dict[str, Any]:
         shapes = _shapes(dims)
         raw = [part for name in names for part in _RAW.get(name, (name,))]
-        return {part: shapes[part][1] * generator.standard_normal((count, *shapes[part][0])) for part in raw}
+        drawn = {part: shapes[part][1] * generator.standard_normal((count, *shapes[part][0])) for part in raw}
+        return drawn | {name: 2 * generator.standard_normal(count) for name in extra}
 
     def build(raw: dict[str, Any], dims: dict[str, int]) -> dict[str, Any]:
         built, L = {}, 1.0
@@ -118,6 +124,8 @@ def space(
             built["gamma"] = edge(dims, L) * jax.nn.sigmoid(raw["gamma"])
         if "theta" in names:
             built["theta"] = jnp.exp(raw["theta"])
+        for name, make in extra.items():
+            built[name] = make(raw[name], built, dims)
         return built
 
     def in_range(xp: Any, I: Any) -> bool:

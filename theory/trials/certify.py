@@ -36,7 +36,7 @@ def round_field(name: str, values: np.ndarray, denominator: int, down: bool = Fa
         return np.array(Fraction(math.ceil(float(values) * denominator) - 1, denominator), dtype=object)
     flat = [Fraction(float(v)).limit_denominator(denominator) for v in np.ravel(values)]
     fractions: Any = np.array(flat, dtype=object).reshape(np.shape(values))
-    if name.startswith("A"):
+    if name in ("A", "A_z"):
         upper = np.triu_indices(fractions.shape[-1], 1)
         fractions[..., upper[1], upper[0]] = fractions[..., upper[0], upper[1]]
     if name in ("p", "p_z"):
@@ -119,30 +119,40 @@ def certify(trial: Trial, found: Found) -> Counterexample | None:
 
 
 def simplify(trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray]) -> Counterexample:
-    """Replace numbers by simpler ones, one at a time, as long as the violation stands."""
-    for name, values in fractions.items():
-        for index in np.ndindex(np.shape(values)):
-            if (name.startswith("A") and index[-2] > index[-1]) or (
-                name in ("p", "p_z") and index[0] == len(values) - 1
-            ):
-                continue
-            for candidate in SIMPLE:
-                old = values[index]
-                if _size(candidate) >= _size(old):
-                    break
-                trimmed = values.copy()
-                trimmed[index] = candidate
-                if name.startswith("A"):
-                    trimmed[(*index[:-2], index[-1], index[-2])] = candidate
-                if name in ("p", "p_z"):
-                    trimmed[-1] = 1 - sum(trimmed[:-1], Fraction(0))
-                if check(trial, dims, {**fractions, name: trimmed}) is not None:
-                    values = trimmed
-                    fractions = {**fractions, name: trimmed}
-                    break
+    """Replace numbers by simpler ones, one at a time, as long as the violation stands and something changes."""
+    changed = True
+    while changed:
+        changed = False
+        for name in fractions:
+            for index in np.ndindex(np.shape(fractions[name])):
+                simpler = simpler_entry(trial, dims, fractions, name, index)
+                if simpler is not None:
+                    fractions, changed = {**fractions, name: simpler}, True
     certificate = check(trial, dims, fractions)
     assert certificate is not None
     return certificate
+
+
+def simpler_entry(
+    trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray], name: str, index: tuple[int, ...]
+) -> np.ndarray | None:
+    """A field with one entry replaced by the simplest number that keeps the violation; None if there is none."""
+    values = fractions[name]
+    matrix, weights = name in ("A", "A_z"), name in ("p", "p_z")
+    if (matrix and index[-2] > index[-1]) or (weights and index[0] == len(values) - 1):
+        return None  # set by symmetry, or by the sum
+    for candidate in SIMPLE:
+        if _size(candidate) >= _size(values[index]):
+            return None
+        trimmed = values.copy()
+        trimmed[index] = candidate
+        if matrix:
+            trimmed[(*index[:-2], index[-1], index[-2])] = candidate
+        if weights:
+            trimmed[-1] = 1 - sum(trimmed[:-1], Fraction(0))
+        if check(trial, dims, {**fractions, name: trimmed}) is not None:
+            return trimmed
+    return None
 
 
 def _size(value: Any) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.core import Tracer
 
 import lur
@@ -112,6 +113,25 @@ def local_update(A: Any, c: Any, p: Any, x: Any, gamma: Any, theta: Any, eta: An
     return jax.lax.scan(body, state, length=rounds)[0].params
 
 
+SERVERS: dict[str, Any] = {
+    "sgd": optax.sgd,
+    "momentum": lambda rate: optax.sgd(rate, momentum=0.9),
+    "adam": lambda rate: optax.adam(rate, b2=0.9, eps=1e-2),
+    "yogi": lambda rate: lur.optimizers.yogi(rate, eps=1e-2),
+}
+
+
+def server_limit_gap(server: str) -> float:
+    """How far LocalUpdate with this server ends from the surrogate minimiser of the two-client example, relatively."""
+    problem, gamma, theta = examples.two_clients(), 0.25, lur.theta.fedavg(2)
+    algorithm = lur.local_update(quadratic_loss, theta, server=SERVERS[server])
+    batches = tuple(jnp.broadcast_to(v[:, None, None], (2, 2, 1, *v.shape[1:])) for v in (problem.A, problem.c))
+    state = algorithm.init(jnp.array([3.0]), gamma, 0.05)
+    state = jax.lax.scan(lambda s, _: (algorithm.round(s, batches)[0], None), state, length=3000)[0]
+    expected = float(surrogate.surrogate_minimizer(problem, gamma, theta)[0])
+    return abs(float(state.params[0]) - expected) / expected
+
+
 def density_limit(gamma: float, K: int) -> float:
     """Where LocalUpdate converges on the 1-D example: clients at quadrature nodes, full participation."""
     nodes, mass = examples.density_nodes(K // 2 + 2)
@@ -132,6 +152,16 @@ def decay_run(window: int, patience: int, cooldown: int, rounds: int) -> dict[st
     for _ in range(rounds):
         state, _ = algorithm.round(state, batches)
     return {"x": float(state.params[0]), "server_lr": float(state.server_lr), "decays": int(state.decay_state.decays)}
+
+
+def decays_after(losses: tuple[float, ...], window: int) -> list[int]:
+    """How often lur's ``paper`` rule has decayed after each loss: P = 1, C = 0, Delta = 1/4."""
+    rule = lur.decay.plateau("paper", 0.25, 0.1, 0.9, window, 1, 0)
+    state, decays = rule.init(1.0, 1.0), []
+    for loss in losses:
+        state = rule.update(state, loss)
+        decays.append(int(state.decays))
+    return decays
 
 
 def monte_carlo_theorem_1(draws: int = 4_000) -> list[Finding]:

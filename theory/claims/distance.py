@@ -1,0 +1,411 @@
+"""Section 6, first half: how far the surrogate's minimiser x*(gamma, Theta) is from x*.
+
+Both a distance and its bound vanish with gamma and sigma_c, so they are written without differences of near equals
+(`drop`, `displacement`) and tried as distance / bound <= 1 (`within`): the ratio stays sharp where they vanish.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from theory.claims.claim import Claim, Side, Space, Trial
+from theory.claims.properties import fedavg, phi
+from theory.claims.spaces import space
+
+
+class Constants(NamedTuple):
+    """The constants of Assumptions 1 and 2, as small as the clients allow."""
+
+    mu: Any
+    L: Any
+    sigma_A: Any
+    sigma_c: Any
+
+
+def spectrum(xp: Any, I: Any) -> tuple[Any, Any]:
+    """mu and L: the extreme eigenvalues over all clients."""
+    eigenvalues = xp.eigvalsh(I.A)
+    return xp.minimum(*eigenvalues[:, 0]), xp.maximum(*eigenvalues[:, -1])
+
+
+def spread(xp: Any, I: Any) -> Any:
+    """sigma_c^2 = E||c_i - c||^2."""
+    c = xp.mean(I.p, I.c)
+    return xp.mean(I.p, xp.stack([xp.total((c_i - c) ** 2) for c_i in I.c]))
+
+
+def constants(xp: Any, I: Any) -> Constants:
+    """mu, L, sigma_A = (E||A_i - A||^2)^{1/2} and sigma_c."""
+    deviations = xp.eigvalsh(I.A - xp.mean(I.p, I.A))
+    norms = xp.stack([xp.maximum(deviation[0] ** 2, deviation[-1] ** 2) for deviation in deviations])
+    return Constants(*spectrum(xp, I), xp.sqrt(xp.mean(I.p, norms)), xp.sqrt(spread(xp, I)))
+
+
+def series(theta: Sequence[Any], v: Any) -> Any:
+    """sum_k theta_k v^{k-1}: at v = 1 - gamma lambda an eigenvalue of Q, at v = 1 the sum of weights."""
+    value = 0 * v
+    for weight in reversed(theta):
+        value = weight + v * value
+    return value
+
+
+def slope(theta: Sequence[Any], u: Any, v: Any) -> Any:
+    """(series(u) - series(v)) / (u - v) without the division, by Horner's rule; sums and products of positive terms."""
+    value = quotient = 0 * u
+    for weight in reversed(theta):
+        value, quotient = weight + u * value, value + v * quotient
+    return quotient
+
+
+def drop(theta: Sequence[Any], lam: Any, gamma1: Any, gamma2: Any) -> Any:
+    """s_1(lambda) lambda - s_2(lambda) lambda, what an eigenvalue of Q_i A_i loses from gamma1 to gamma2."""
+    return (gamma2 - gamma1) * lam**2 * slope(theta, 1 - gamma1 * lam, 1 - gamma2 * lam)
+
+
+def matrix_drop(xp: Any, A: Any, theta: Sequence[Any], gamma1: Any, gamma2: Any) -> Any:
+    """C = Q(gamma1) A - Q(gamma2) A: `drop` as a function of one matrix, or of a stack of them."""
+    one = xp.eye(A.shape[-1])
+    u, v = one - gamma1 * A, one - gamma2 * A
+    value = quotient = 0 * A
+    for weight in reversed(theta):
+        value, quotient = weight * one + u @ value, value + v @ quotient
+    return (gamma2 - gamma1) * A @ quotient @ A
+
+
+def hessians(xp: Any, I: Any, gamma: Any, theta: Sequence[Any]) -> Any:
+    """Q_i A_i of every client."""
+    return xp.distortion(I.A, gamma, theta) @ I.A
+
+
+def moved(xp: Any, p: Any, W: Any, c: Any) -> Any:
+    """E[W_i c_i]."""
+    return xp.mean(p, (W @ c[..., None])[..., 0])
+
+
+def minimizer(xp: Any, p: Any, H: Any, c: Any) -> Any:
+    """E[H_i]^{-1} E[H_i c_i]: x* for H_i = A_i, x*(gamma, Theta) for H_i = Q_i A_i (Lemma opt_point)."""
+    return xp.solve(xp.mean(p, H), moved(xp, p, H, c))
+
+
+def displacement(xp: Any, I: Any, gamma1: Any, gamma2: Any, theta: Sequence[Any]) -> Any:
+    """W_i with x*(gamma1) - x*(gamma2) = E[W_i (c_i - c)]; W_i = B_1^{-1} B_{i,1} - B_2^{-1} B_{i,2}.
+
+    Written as B_2^{-1} (C_i - C B_1^{-1} B_{i,1}) with C_i = B_{i,1} - B_{i,2}, which is small where W_i is.
+    """
+    B1, C = hessians(xp, I, gamma1, theta), matrix_drop(xp, I.A, theta, gamma1, gamma2)
+    mean_B1, mean_C = xp.mean(I.p, B1), xp.mean(I.p, C)
+    return xp.inverse(mean_B1 - mean_C) @ (C - mean_C @ xp.inverse(mean_B1) @ B1)
+
+
+def shift(xp: Any, I: Any, gamma1: Any, gamma2: Any, theta: Sequence[Any]) -> Any:
+    """x*(gamma1, Theta) - x*(gamma2, Theta)."""
+    return moved(xp, I.p, displacement(xp, I, gamma1, gamma2, theta), I.c - xp.mean(I.p, I.c))
+
+
+def distance(theta: Callable[[Any], Sequence[Any]]) -> Side:
+    """||x*(gamma, Theta) - x*||."""
+    return lambda xp, I: xp.norm(shift(xp, I, 0 * I.gamma, I.gamma, theta(I)))
+
+
+def chi(theta: Sequence[Any], gamma: Any, L: Any) -> Any:
+    """chi(gamma, Theta) = s(L) / s(0) (eq:chi)."""
+    return series(theta, 1 - gamma * L) / series(theta, 1 + 0 * gamma)
+
+
+def minimizer_distance_bound(of: Constants, gamma: Any, theta: Sequence[Any]) -> Any:
+    """(L sigma_c / mu)(1 + sigma_A / mu)(1 - chi) / chi (Theorem optima_distance)."""
+    lost = of.L * gamma * slope(theta, 1 + 0 * gamma, 1 - gamma * of.L) / series(theta, 1 - gamma * of.L)
+    return of.L * of.sigma_c / of.mu * (1 + of.sigma_A / of.mu) * lost
+
+
+def minimizer_distance_bound_sharp(of: Constants, gamma: Any, theta: Sequence[Any]) -> Any:
+    """The same with (1 - chi_mu) / (2 chi_mu), chi_mu = s(L) / s(mu), in the place of (1 - chi) / chi."""
+    u, v = 1 - gamma * of.mu, 1 - gamma * of.L
+    lost = (of.L - of.mu) * gamma * slope(theta, u, v) / series(theta, v)
+    return of.L * of.sigma_c / of.mu * (1 + of.sigma_A / of.mu) * lost / 2
+
+
+def fedavg_distance_bound(of: Constants, gamma: Any, K: int) -> Any:
+    """sigma_c (1 + sigma_A / mu)(L K - phi_{K,L}) / phi_{K,mu} (Theorem optima_distance_fedavg)."""
+    return of.sigma_c * (1 + of.sigma_A / of.mu) * drop((1,) * K, of.L, 0 * gamma, gamma) / phi(K, of.mu, gamma)
+
+
+def heterogeneity_distance_bound(of: Constants, gamma: Any, K: int) -> Any:
+    """sigma_c sigma_A (K / phi_{K,mu})(1 - phi_{K,L} / (K L))(2 + L / mu): vanishes with sigma_A, as the distance."""
+    lost = drop((1,) * K, of.L, 0 * gamma, gamma) / of.L
+    return of.sigma_c * of.sigma_A * lost / phi(K, of.mu, gamma) * (2 + of.L / of.mu)
+
+
+def instance_optimal_bound(xp: Any, I: Any, W: Any) -> Any:
+    """sigma_c ||E[W_i W_i^T]||^{1/2}: the least bound that knows A_i, P and sigma_c, attained by some c_i."""
+    return xp.sqrt(spread(xp, I) * xp.eigvalsh(xp.mean(I.p, W @ W.swapaxes(-1, -2)))[-1])
+
+
+def imbalance(ratio: Any, excess: Any, xp: Any) -> Any:
+    """B(t) = (t^{1/2} - t^{-1/2}) / 2 = (t - 1) / (2 t^{1/2}), given t and t - 1."""
+    return excess / (2 * xp.sqrt(ratio))
+
+
+def one_shot_bound(xp: Any, I: Any, K: int) -> Any:
+    """sigma_c B(phi_{K,L} / phi_{K,mu}), on the distance from x*(gamma, Theta_{1:K}) to c; K = 1: from x* to c."""
+    mu, L = spectrum(xp, I)
+    low, high = phi(K, mu, I.gamma), phi(K, L, I.gamma)
+    return xp.sqrt(spread(xp, I)) * imbalance(high / low, (high - low) / low, xp)
+
+
+def from_average(xp: Any, I: Any, K: int) -> Any:
+    """x*(gamma, Theta_{1:K}) - c; K = 1: x* - c."""
+    c = xp.mean(I.p, I.c)
+    return minimizer(xp, I.p, hessians(xp, I, I.gamma, (1,) * K), I.c - c)
+
+
+def within(where: Space, left: Side, right: Side) -> Trial:
+    """left <= right, tried as left / right <= 1."""
+    return Trial(where, lambda xp, I: left(xp, I) / right(xp, I), lambda xp, I: 1, "<=")
+
+
+def surrogate(xp: Any, I: Any, x: Any, H: Any) -> Any:
+    """E[(x - c_i)^T H_i (x - c_i)] / 2."""
+    return xp.mean(I.p, xp.stack([(x - c_i) @ H_i @ (x - c_i) for H_i, c_i in zip(H, I.c, strict=True)])) / 2
+
+
+def _minimized(xp: Any, I: Any) -> Any:
+    """f~(x) - f~(x*(gamma, Theta)) less its quadratic form, and x*(gamma, Theta) by InnerLoop and by `displacement`."""
+    H = hessians(xp, I, I.gamma, I.theta)
+    x_gamma = minimizer(xp, I.p, H, I.c)
+    gap = I.x - x_gamma
+    excess = surrogate(xp, I, I.x, H) - surrogate(xp, I, x_gamma, H)
+    return xp.concatenate([xp.stack([excess]), xp.mean(I.p, H) @ gap, x_gamma - minimizer(xp, I.p, I.A, I.c)])
+
+
+def _predicted(xp: Any, I: Any) -> Any:
+    H = hessians(xp, I, I.gamma, I.theta)
+    gap = I.x - minimizer(xp, I.p, H, I.c)
+    batches = [(xp.stack([A_i[None]] * I.K), xp.stack([c_i[None]] * I.K)) for A_i, c_i in zip(I.A, I.c, strict=True)]
+    message = xp.mean(I.p, xp.stack([xp.inner_loop(*batch, I.x, I.gamma, I.theta) for batch in batches]))
+    form = gap @ xp.mean(I.p, H) @ gap / 2
+    return xp.concatenate([xp.stack([form]), message, -shift(xp, I, 0 * I.gamma, I.gamma, I.theta)])
+
+
+def _asymptote(xp: Any, I: Any, weight: Callable[[Any], Any]) -> Any:
+    """E[(x - c_i)^T weight(A_i) (x - c_i)]."""
+    return 2 * surrogate(xp, I, I.x, xp.stack([weight(A_i) for A_i in I.A]))
+
+
+def _remainder(xp: Any, I: Any) -> Any:
+    return _asymptote(xp, I, lambda A: xp.power(xp.eye(I.d) - I.gamma * A, I.K))
+
+
+def _scaled_surrogate(xp: Any, I: Any) -> Any:
+    return 2 * I.gamma * surrogate(xp, I, I.x, hessians(xp, I, I.gamma, fedavg(I)))
+
+
+def _average_distance(xp: Any, I: Any) -> Any:
+    return _asymptote(xp, I, lambda A: xp.eye(I.d))
+
+
+def _bias(xp: Any, I: Any) -> Any:
+    """tau Q_i A_i of the first client, tau = 1/K."""
+    return xp.distortion(I.A[0], I.gamma, fedavg(I)) @ I.A[0] / I.K
+
+
+TWO = {"d": 1, "n": 2, "K": 2}
+POINT = space("A c p gamma x", (TWO, {"d": 2, "n": 2, "K": 5}))
+MINIMA = space("A c p gamma theta x", (TWO, {"d": 2, "n": 3, "K": 3}))
+WEIGHTED = space("A c p gamma theta", (TWO, {"d": 2, "n": 2, "K": 3}))
+WEIGHTED_LINE = space("A c p gamma theta", (TWO,))
+FEDAVG = space("A c p gamma", (TWO, {"d": 1, "n": 2, "K": 5}))
+FEDAVG_LINE = space("A c p gamma", (TWO,))
+FEDAVG_PLANE = space("A c p gamma", ({"d": 2, "n": 2, "K": 3},))
+THREE = space("A c p gamma", ({"d": 1, "n": 3, "K": 2},))
+ONE_CLIENT = space("A gamma", ({"d": 1, "n": 1, "K": 1},))
+BIASED = space("A gamma", ({"d": 1, "n": 2, "K": 2}, {"d": 2, "n": 1, "K": 5}))
+
+CLAIMS = (
+    Claim(
+        id="L11",
+        label="lem:asymptotic",
+        line=655,
+        statement=r"for $0 < \gamma < 1/L$, $\tilde f(x, \gamma, \Theta_{1:K}) \le \frac{1}{2\gamma} "
+        r"\mathbb{E}\|x - c_i\|^2$, which is the limit as $K \to \infty$ and has its minimum at $c$",
+        trial=(
+            within(POINT, _scaled_surrogate, _average_distance),
+            Trial(
+                POINT,
+                left=lambda xp, I: _average_distance(xp, I) - _scaled_surrogate(xp, I),
+                right=_remainder,
+                relation="==",
+            ),
+            within(
+                space("A c p gamma x", (TWO,)),
+                _remainder,
+                lambda xp, I: (1 - I.gamma * spectrum(xp, I)[0]) ** I.K * _average_distance(xp, I),
+            ),
+            Trial(
+                MINIMA,
+                left=lambda xp, I: _average_distance(xp, I) - spread(xp, I),
+                right=lambda xp, I: xp.total((I.x - xp.mean(I.p, I.c)) ** 2),
+                relation="==",
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("0 < gamma <= 1/L", "Assumptions 0 to 2"),
+        note="The gap is $\\frac{1}{2\\gamma}\\mathbb{E}\\|(I - \\gamma A_i)^{K/2}(x - c_i)\\|^2$, at most "
+        "$(1 - \\gamma\\mu)^K$ of the limit, which is tried too. The limit holds for all gamma < 2/L. The display at "
+        "line 1590 lacks the factor $1/\\gamma$.",
+    ),
+    Claim(
+        id="L11b",
+        label="Section 6",
+        line=667,
+        statement=r"varying $K$ changes the distance by a fixed amount only, and the worst surrogate is the average "
+        r"distance to the client optimisers: $\|x^*(\gamma, \Theta_{1:K}) - x^*\| \le \|c - x^*\|$",
+        trial=(
+            Trial(
+                THREE,
+                left=distance(fedavg),
+                right=lambda xp, I: xp.norm(from_average(xp, I, 1)),
+                relation="<=",
+            ),
+        ),
+        expected="FALSE",
+        corrected=r"with $B(t) = \frac12(\sqrt t - 1/\sqrt t)$ and $\tilde\kappa_K = \phi_{K,L}/\phi_{K,\mu}$: "
+        r"$\|x^*(\gamma, \Theta_{1:K}) - c\| \le \sigma_c B(\tilde\kappa_K)$, which falls to 0 as $K \to \infty$, and "
+        r"$\|x^*(\gamma, \Theta_{1:K}) - x^*\| \le \sigma_c (B(L/\mu) + B(\tilde\kappa_K))$",
+        correction=(
+            within(
+                FEDAVG_LINE,
+                lambda xp, I: xp.norm(from_average(xp, I, I.K)),
+                lambda xp, I: one_shot_bound(xp, I, I.K),
+            ),
+            within(
+                FEDAVG_PLANE,
+                distance(fedavg),
+                lambda xp, I: one_shot_bound(xp, I, 1) + one_shot_bound(xp, I, I.K),
+            ),
+        ),
+        note="Where x* = c the one-shot average is the best surrogate, and every finite K is worse. The distance is "
+        "not monotone in K either. That it changes by a bounded amount is true, uniformly in K and gamma.",
+    ),
+    Claim(
+        id="L12",
+        label="lem:opt_point",
+        line=1522,
+        statement=r"$x^*(\gamma, \Theta) = \mathbb{E}[\tilde A_i]^{-1}\mathbb{E}[\tilde A_i c_i]$",
+        trial=(Trial(MINIMA, left=_minimized, right=_predicted, relation="=="),),
+        expected="HOLDS",
+        assumptions=("E[Q_i A_i] positive definite, as for 0 <= gamma < 1/L",),
+        note="Tried with lur's InnerLoop: its mean over clients is the surrogate's gradient at this minimiser. The same "
+        "trial checks $x^* - x^*(\\gamma, \\Theta) = \\mathbb{E}[W_i(c_i - c)]$, on which the trials below rest.",
+    ),
+    Claim(
+        id="L13",
+        label="lemma:expect_inverse",
+        line=1547,
+        statement=r"$\mathbb{E}[A_i]^{-1} \preceq \mathbb{E}[A_i^{-1}]$",
+        trial=(
+            within(
+                space("A p x", ({"d": 1, "n": 2}, {"d": 2, "n": 2})),
+                lambda xp, I: I.x @ xp.solve(xp.mean(I.p, I.A), I.x),
+                lambda xp, I: I.x @ xp.mean(I.p, xp.stack([xp.inverse(A_i) for A_i in I.A])) @ I.x,
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("A_i positive definite",),
+    ),
+    Claim(
+        id="T3",
+        label="thm:optima_distance",
+        line=671,
+        statement=r"for $\gamma < 1/L$, $\|x^*(\gamma, \Theta) - x^*\| \le \frac{L\sigma_c}{\mu}"
+        r"\left(1 + \frac{\sigma_A}{\mu}\right)\frac{1 - \chi(\gamma, \Theta)}{\chi(\gamma, \Theta)}$",
+        trial=(
+            within(
+                WEIGHTED,
+                distance(lambda I: I.theta),
+                lambda xp, I: minimizer_distance_bound(constants(xp, I), I.gamma, I.theta),
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("0 <= gamma < 1/L", "Assumptions 0 to 2"),
+        corrected=r"sharper: $\frac12 \frac{1 - \chi_\mu}{\chi_\mu}$ in the place of $\frac{1 - \chi}{\chi}$, "
+        r"$\chi_\mu = \sum_k \theta_k(1-\gamma L)^{k-1} / \sum_k \theta_k(1-\gamma\mu)^{k-1}$; and the best bound that "
+        r"knows $A_i$, $P$ and $\sigma_c$ is $\sigma_c\|\mathbb{E}[W_iW_i^\top]\|^{1/2}$, "
+        r"$W_i = \tilde A^{-1}\tilde A_i - A^{-1}A_i$",
+        correction=(
+            within(
+                WEIGHTED_LINE,
+                distance(lambda I: I.theta),
+                lambda xp, I: minimizer_distance_bound_sharp(constants(xp, I), I.gamma, I.theta),
+            ),
+            within(
+                WEIGHTED_LINE,
+                distance(lambda I: I.theta),
+                lambda xp, I: instance_optimal_bound(xp, I, displacement(xp, I, 0 * I.gamma, I.gamma, I.theta)),
+            ),
+        ),
+        note="The sharper bound is approached as L/mu -> 1, the instance-optimal one is attained by $c_i - c \\propto "
+        "W_i^\\top u$.",
+    ),
+    Claim(
+        id="T4",
+        label="thm:optima_distance_fedavg",
+        line=689,
+        statement=r"for $\gamma < 1/L$, $\|x^*(\gamma, \Theta_{1:K}) - x^*\| \le \sigma_c"
+        r"\left(1 + \frac{\sigma_A}{\mu}\right)\frac{LK - \phi_{K,L}(\gamma)}{\phi_{K,\mu}(\gamma)}$, tighter than "
+        r"Theorem optima_distance",
+        trial=(
+            within(
+                FEDAVG,
+                distance(fedavg),
+                lambda xp, I: fedavg_distance_bound(constants(xp, I), I.gamma, I.K),
+            ),
+            within(
+                FEDAVG_LINE,
+                lambda xp, I: fedavg_distance_bound(constants(xp, I), I.gamma, I.K),
+                lambda xp, I: minimizer_distance_bound(constants(xp, I), I.gamma, fedavg(I)),
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("0 <= gamma < 1/L", "Assumptions 0 to 2"),
+        corrected=r"also $\sigma_c\sigma_A \frac{K}{\phi_{K,\mu}}\left(1 - \frac{\phi_{K,L}}{KL}\right)"
+        r"\left(2 + \frac{L}{\mu}\right)$, which vanishes with $\sigma_A$ as the distance does",
+        correction=(
+            within(
+                FEDAVG_LINE,
+                distance(fedavg),
+                lambda xp, I: heterogeneity_distance_bound(constants(xp, I), I.gamma, I.K),
+            ),
+        ),
+        note="In the proof, tau = K should be 1/K.",
+    ),
+    Claim(
+        id="T4a",
+        label="lem:diff_qa_a",
+        line=1722,
+        statement=r"$\|\tau Q_i(\gamma, \Theta_{1:K})A_i - I\| \le \frac{KL - \phi_{K,L}(\gamma)}{K}$",
+        trial=(
+            Trial(
+                ONE_CLIENT,
+                left=lambda xp, I: xp.operator_norm(_bias(xp, I) - xp.eye(I.d)),
+                right=lambda xp, I: drop(fedavg(I), spectrum(xp, I)[1], 0 * I.gamma, I.gamma) / I.K,
+                relation="<=",
+            ),
+        ),
+        expected="FALSE",
+        corrected=r"$\|\tau Q_i(\gamma, \Theta_{1:K})A_i - A_i\| \le \frac{KL - \phi_{K,L}(\gamma)}{K}$",
+        correction=(
+            Trial(
+                BIASED,
+                left=lambda xp, I: I.A[0] - _bias(xp, I),
+                right=lambda xp, I: matrix_drop(xp, I.A[0], fedavg(I), 0 * I.gamma, I.gamma) / I.K,
+                relation="==",
+            ),
+            within(
+                BIASED,
+                lambda xp, I: xp.operator_norm(matrix_drop(xp, I.A[0], fedavg(I), 0 * I.gamma, I.gamma)),
+                lambda xp, I: drop(fedavg(I), spectrum(xp, I)[1], 0 * I.gamma, I.gamma),
+            ),
+        ),
+        note="Line 1743, too: $KI - Q_iA_i$ should be $KA_i - Q_iA_i$.",
+    ),
+)

@@ -1,0 +1,219 @@
+r"""Prose with LaTeX in it, as Markdown that GitHub renders and as HTML that needs no network and no script.
+
+A text is prose with mathematics between dollar signs, as the claims are written. In HTML the mathematics becomes
+MathML when the page is made. Nothing of a text reaches a page but characters and known MathML elements.
+"""
+
+import html
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from xml.etree.ElementTree import Element, tostring
+
+from latex2mathml.converter import Converter
+
+ELEMENTS = """
+    math mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd mstyle
+    mpadded mphantom
+"""
+ATTRIBUTES = """
+    display stretchy fence form separator movablelimits accent columnalign rowspacing columnspacing width linethickness
+    displaystyle scriptlevel mathvariant minsize maxsize lspace rspace
+"""
+GREEK = "alpha|beta|gamma|delta|epsilon|eta|theta|kappa|lambda|mu|sigma|tau|phi|chi|Theta"
+_SAFE_VALUE = re.compile(r"[\w.%+ -]*")
+_SPECIAL = re.compile(r"\$([^$]+)\$|`([^`]+)`")  # mathematics, code
+_NAME = re.compile(
+    r"(?<![\w:])(?:(" + GREEK + r")|([A-Za-z]))(_\w|_\{[^{}$]*\})?(\^\w)?(?![\w:])|<=|>="
+)  # gamma^2, mu_i, A_i, S_{k-1}, but not the i of lem:f_i_loss
+
+# Markdown takes backslash + punctuation, * and | for itself before a formula is looked at; these words it leaves alone.
+_MARKDOWN_MATHEMATICS = (
+    (r"\\\\", r"\\cr "), (r"\\\{", r"\\lbrace "), (r"\\\}", r"\\rbrace "), (r"\\\|", r"\\Vert "), (r"\|", r"\\vert "),
+    (r"\\,", r"\\thinspace "), (r"\\;", r"\\thickspace "), (r"\\!", ""), (r"\*", r"\\ast "),
+    (r"<", r"\\lt "), (r">", r"\\gt "), (r"(?<=[^\w\s])_", "_ "),
+)  # fmt: skip
+
+
+class Unreadable(ValueError):
+    """LaTeX that has no MathML here: a command that is not known, braces that do not match."""
+
+
+def mathml(latex: str, display: bool = False) -> str:
+    """LaTeX as MathML; `Unreadable` where that cannot be."""
+    try:
+        root = Converter(display="block" if display else "inline").convert_to_element(
+            re.sub(r"\\arg(?![A-Za-z])", r"\\operatorname{arg}", latex)
+        )
+    except Exception as error:  # the package has no common base of its errors
+        raise Unreadable(f"mathematics must be LaTeX that latex2mathml reads, got {latex!r}") from error
+    _clean(root, latex)
+    root.set("xmlns", "http://www.w3.org/1998/Math/MathML")
+    return tostring(root, encoding="unicode")
+
+
+def _clean(element: Element, latex: str) -> None:
+    """Keep known elements and harmless attributes; mend what the package gets wrong about letters and operators."""
+    if element.tag not in ELEMENTS.split():
+        raise Unreadable(f"mathematics must use plain commands, got <{element.tag}> from {latex!r}")
+    for name, value in list(element.attrib.items()):
+        if name not in ATTRIBUTES.split() or not _SAFE_VALUE.fullmatch(value):
+            del element.attrib[name]
+    element.text = text = html.unescape(element.text or "")
+    if "\\" in text:
+        raise Unreadable(f"mathematics must use commands that latex2mathml knows, got {text!r} in {latex!r}")
+    if element.tag == "mi" and len(text) == 1 and unicodedata.category(text)[0] in "SP" and text not in "∞∂∇":
+        element.tag = "mo"
+    if _upright(element):
+        element[:] = [_letters("".join(child.text or "" for child in element))]
+    for child in element:
+        child.tail = None
+        _clean(child, latex)
+
+
+def _upright(element: Element) -> bool:
+    return len(element) > 1 and all(c.tag == "mi" and c.get("mathvariant") == "normal" for c in element)
+
+
+def _letters(word: str) -> Element:
+    element = Element("mi")
+    element.text = word
+    return element
+
+
+class Dress(NamedTuple):
+    """How the three kinds of text are written."""
+
+    prose: Callable[[str], str]
+    mathematics: Callable[[str], str]
+    code: Callable[[str], str]
+
+
+def _dress(text: str, dress: Dress) -> str:
+    def name(match: re.Match[str]) -> str:
+        greek, letter, index, power = match.groups(default="")
+        if match[0] in ("<=", ">="):
+            return dress.mathematics(r"\leq" if match[0] == "<=" else r"\geq")
+        if greek or index or power:
+            return dress.mathematics(f"\\{greek}{index}{power}" if greek else f"{letter}{index}{power}")
+        return dress.prose(letter)
+
+    def prose(part: str) -> str:
+        return _replace(_NAME, part, dress.prose, name)
+
+    def special(match: re.Match[str]) -> str:
+        return dress.mathematics(match[1]) if match[1] else dress.code(match[2])
+
+    return _replace(_SPECIAL, text, prose, special)
+
+
+def _replace(
+    pattern: re.Pattern[str], text: str, between: Callable[[str], str], match: Callable[[re.Match[str]], str]
+) -> str:
+    """The text with `match` applied to what matches and `between` to all else."""
+    written, end = [], 0
+    for found in pattern.finditer(text):
+        written += [between(text[end : found.start()]), match(found)]
+        end = found.end()
+    return "".join([*written, between(text[end:])])
+
+
+def formulas(text: str) -> list[str]:
+    """The LaTeX between the dollar signs of a text."""
+    return [match[1] for match in _SPECIAL.finditer(text) if match[1]]
+
+
+def to_html(text: str) -> str:
+    """A text as HTML; mathematics that cannot be read is shown as it is written."""
+
+    def code(part: str) -> str:
+        return f"<code>{html.escape(part)}</code>"
+
+    def mathematics(latex: str) -> str:
+        try:
+            return mathml(latex)
+        except Unreadable:
+            return code(latex)
+
+    return _dress(text, Dress(html.escape, mathematics, code))
+
+
+def to_markdown(text: str) -> str:
+    """A text as one line of Markdown, also good inside of a table."""
+    return _dress(text, Dress(plain_markdown, lambda latex: f"${markdown_mathematics(latex)}$", "`{}`".format))
+
+
+def plain_markdown(text: str) -> str:
+    """Characters as they are, none of them Markdown's."""
+    return re.sub(r"([\\`*_{}\[\]<>|#$])", r"\\\1", text).replace("\n", " ")
+
+
+def markdown_mathematics(latex: str) -> str:
+    """LaTeX in which Markdown finds nothing to change."""
+    for pattern, word in _MARKDOWN_MATHEMATICS:
+        latex = re.sub(pattern, word, latex)
+    return re.sub(" +", " ", latex).strip()
+
+
+def symbol(name: str) -> str:
+    """The LaTeX of a field: gamma2 is gamma with index 2, c_z is c with index z, eps is the paper's epsilon."""
+    base, _, index = name.partition("_")
+    match = re.fullmatch(r"([A-Za-z]+?)(\d+)", base)
+    if match and not index:
+        base, index = match[1], match[2]
+    base = {"eps": "epsilon", "lam": "lambda"}.get(base, base)
+    shown = f"\\{base}" if base in GREEK.split("|") else base if len(base) == 1 else rf"\mathrm{{{base}}}"
+    return f"{shown}_{{{index}}}" if index else shown
+
+
+def number(text: Any) -> str:
+    """A fraction such as -1/2, a decimal or 1e-9 as LaTeX."""
+    text = str(text)
+    if match := re.fullmatch(r"(-?)(\d+)/(\d+)", text):
+        return rf"{match[1]}\frac{{{match[2]}}}{{{match[3]}}}"
+    if match := re.fullmatch(r"(-?\d+(?:\.\d+)?)e([+-]?)0*(\d+)", text):
+        return rf"{match[1]} \times 10^{{{match[2].replace('+', '')}{match[3]}}}"
+    if re.fullmatch(r"-?\d+(\.\d+)?", text):
+        return text
+    return r"\text{" + re.sub(r"[^\w .+-]", " ", text) + "}"
+
+
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; --good: #00735a; --bad: #b23c00; --warn: #8a5a00;
+  --link: #0059b3 }
+@media (prefers-color-scheme: dark) { :root { --good: #35c9a1; --bad: #ff9a5c; --warn: #f0b940; --link: #7cc0ff } }
+* { box-sizing: border-box }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 52rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word }
+a { color: var(--link) }
+h1 { font-size: 1.6rem; line-height: 1.25 } h2 { font-size: 1.2rem; margin-top: 2.2rem }
+h3 { font-size: 1.02rem; margin: 0 0 .5rem }
+article { border-top: 1px solid var(--line); padding: 1rem 0 }
+dl { margin: 0; display: grid; grid-template-columns: 8rem 1fr; gap: .45rem 1rem }
+dt { color: GrayText } dd { margin: 0; min-width: 0; overflow-x: auto; overflow-y: hidden }
+math { font-size: 1.06em } math[display=block], .wide { display: block; overflow-x: auto; overflow-y: hidden }
+math[display=block] { text-align: left; padding: .1rem 0 }
+.wide { overflow-wrap: normal }
+table { border-collapse: collapse; font-size: .93rem; width: 100% }
+th, td { text-align: left; vertical-align: top; padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line) }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
+code { background: var(--soft); padding: .05em .3em; border-radius: 3px }
+.label { color: GrayText; font-weight: normal }
+.verdict { font-weight: 650; letter-spacing: .02em } .HOLDS, .DEFINITION { color: var(--good) }
+.FALSE, .UNDECIDED { color: var(--bad) } .TYPO, .NEEDS { color: var(--warn) }
+img { width: 100%; height: auto; background: white; border-radius: 4px }
+@media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: .05rem } dd { margin-bottom: .55rem }
+  .holds thead { display: none } .holds tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0 }
+  .holds td { display: inline-block; border: 0; padding: 0 .7rem 0 0 } .holds td.long { display: block; overflow-x: auto; overflow-y: hidden } }
+""".strip()
+
+
+def page(title: str, body: str) -> str:
+    """A whole HTML page in one file: light and dark, at any width, without a script."""
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        f"img-src 'self' file: data:\">\n"
+        f"<title>{html.escape(title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
