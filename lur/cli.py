@@ -3,6 +3,8 @@
 import importlib.util
 import os
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,11 +28,22 @@ def require_sibling(name: str) -> None:
         )
 
 
+def check_folder(option: str, folder: Path) -> None:
+    """Refuse a folder that is none, or that could not be made or written into, before anything is run."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{option} must name a folder, got the file {folder}")
+    nearest = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValueError(f"{option} must name a folder that can be written, got {folder}: {nearest} cannot")
+
+
 @app.command
 def verify(
     claim: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
     json: Path | None = None,
     figures: Path | None = None,
+    errata: Path | None = None,
+    atlas: Path | None = None,
     full: bool = False,
     seed: int = 0,
     jobs: int | None = None,
@@ -45,6 +58,8 @@ def verify(
         claim: Try only this claim; may be given again.
         json: Write the record to this file.
         figures: Draw Figure 1, with what LocalUpdate really converges to, into this folder.
+        errata: Write what is printed beside what is true, as errata.md and errata.html, into this folder.
+        atlas: Draw how tight each bound is, over gamma L and K, into this folder.
         full: The exhaustive budget instead of the quick one.
         seed: Seed of all sampling.
         jobs: Claims tried at once; by default one per core.
@@ -63,13 +78,40 @@ def verify(
     if jobs < 1:
         raise ValueError(f"--jobs must be >= 1, got {jobs}")
     ids = [find(id).id for id in claim] or [entry.id for entry in CLAIMS]
-    status = trial.verify([*dict.fromkeys(ids)], json_path=json, full=full, seed=seed, jobs=jobs, quiet=quiet)
-    if figures is not None and status != 130:
+    for option, folder in (("--figures", figures), ("--errata", errata), ("--atlas", atlas)):
+        if folder is not None:
+            check_folder(option, folder)
+    if atlas is not None:
+        from theory.trials.atlas import check_ids
+
+        check_ids(ids)
+    with tempfile.TemporaryDirectory() as scratch:
+        record = json or (Path(scratch) / "record.json" if errata else None)
+        status = trial.verify([*dict.fromkeys(ids)], json_path=record, full=full, seed=seed, jobs=jobs, quiet=quiet)
+        if status == 130:
+            return status
+        paths: Sequence[Path] = ()
+        if errata is not None and record is not None:
+            from theory.trials import errata as sheet
+
+            paths = sheet.write_from_record(record, errata)
+    if figures is not None:
         from theory.trials import figure1
 
-        for path in figure1.draw(figures):
-            if not quiet:
-                print(path)
+        paths = (*paths, *figure1.draw(figures))
+    say = (lambda line: None) if quiet else print
+    for path in paths:
+        say(str(path))
+    if atlas is not None:
+        from theory.trials.atlas import draw
+
+        try:
+            drawn = draw(atlas, full, ids=ids, seed=seed, jobs=jobs, report=say)
+        except KeyboardInterrupt:
+            say(f"interrupted: no atlas was written into {atlas}")
+            return 130
+        for path in drawn:
+            say(str(path))
     return status
 
 

@@ -107,6 +107,11 @@ def expectation(probability: np.ndarray, of: Callable[[Any], Any], draws: np.nda
     return mean(probability, [of(draw) for draw in draws])
 
 
+def each(of: Callable[[Any], Any], draws: np.ndarray) -> np.ndarray:
+    """of(draw) for every listed draw."""
+    return stack([of(draw) for draw in draws])
+
+
 def concatenate(values: Sequence[np.ndarray]) -> np.ndarray:
     """Arrays joined along their first axis."""
     return np.concatenate(values)

@@ -5,6 +5,7 @@ and :math:`s(\lambda)\lambda` in Q_i A_i; for Theta_{1:K} the latter is
 :math:`\phi_{K,\lambda}(\gamma) = \gamma^{-1}(1 - (1-\gamma\lambda)^K)` (eq:phi).
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ from jaxtyping import Array, Float
 
 from theory.precision import float64
 from theory.problems import check_client_rate, check_curvatures, is_concrete
-from theory.surrogate import Gamma, Theta, weights
+from theory.surrogate import Gamma, Theta, horner, weights
 
 Curvature = Float[ArrayLike, ""]
 
@@ -47,11 +48,7 @@ def phi(K: int, lam: Float[ArrayLike, "..."], gamma: Gamma) -> Float[Array, "...
 def distortion_eigenvalue(lam: Float[ArrayLike, "..."], gamma: Gamma, theta: Theta) -> Float[Array, "..."]:
     r"""s(lambda) = sum_k theta_k (1 - gamma lambda)^{k-1}: what lambda becomes in Q (Lemma Q_structure)."""
     v = 1 - jnp.asarray(gamma, jnp.float64) * jnp.asarray(lam, jnp.float64)
-
-    def horner(total, theta_k):
-        return theta_k + v * total, None
-
-    return jax.lax.scan(horner, jnp.zeros_like(v), weights(theta), reverse=True)[0]
+    return horner(v, weights(theta), jnp.ones_like(v), jnp.multiply)
 
 
 @float64
@@ -69,6 +66,7 @@ def chi_mu(gamma: Gamma, theta: Theta, mu: Curvature, L: Curvature) -> Float[Arr
     return distortion_eigenvalue(L, gamma, theta) / distortion_eigenvalue(mu, gamma, theta)
 
 
+@partial(jax.jit, static_argnames="times")
 def divided_difference(u, v, theta: Float[Array, "K"], one, times=jnp.multiply):
     r""":math:`\sum_k \theta_k \frac{u^{k-1} - v^{k-1}}{u - v}` without the division, smooth also at u = v.
 

@@ -8,7 +8,8 @@ r"""The surrogate loss that a local update method really descends (Section 3).
 (eq:Q_matrix, eq:surrogate_i with its missing square, eq:surrogate_loss) and their minimisers (Lemma opt_point).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -43,18 +44,23 @@ def client_rate(gamma: Gamma) -> Float[Array, ""]:
     return array
 
 
+@partial(jax.jit, static_argnames="times")
+def horner(v: Array, theta: Float[Array, "K"], one: Array, times: Callable[[Array, Array], Array]) -> Array:
+    """sum_k theta_k v^{k-1}, elementwise or of matrices: one is the unit and times the product."""
+
+    def step(total, theta_k):
+        return theta_k * one + times(v, total), None
+
+    return jax.lax.scan(step, jnp.zeros_like(v), theta, reverse=True)[0]
+
+
 @float64
 def distortion(A: Float[ArrayLike, "*n d d"], gamma: Gamma, theta: Theta) -> Float[Array, "*n d d"]:
     """Q(gamma, Theta) of one A (d, d) or of a stack (n, d, d), by Horner's rule."""
     A, gamma, theta = jnp.asarray(A, jnp.float64), client_rate(gamma), weights(theta)
     check_symmetric("A", A)
-    identity = jnp.eye(A.shape[-1])
-    step = identity - gamma * A
-
-    def horner(Q, theta_k):
-        return theta_k * identity + step @ Q, None
-
-    return jax.lax.scan(horner, jnp.zeros_like(A), theta, reverse=True)[0]
+    identity = jnp.broadcast_to(jnp.eye(A.shape[-1]), A.shape)
+    return horner(identity - gamma * A, theta, identity, jnp.matmul)
 
 
 @float64

@@ -12,8 +12,9 @@ from theory import exact
 from theory.exact import rational
 
 THETAS = ((1.0, 1.0, 1.0), (0.0, 0.0, 1.0), (1.0, 2.0, 0.5), (0.0, 3.0, 0.0, 0.25))
-seeds, steps = st.integers(0, 10**6), st.integers(1, 6)
-few = settings(deadline=None, max_examples=25)
+SIZES = ((2, 1), (3, 2), (1, 2), (2, 3))
+seeds, steps = st.integers(0, 10**6), st.sampled_from((1, 2, 3, 6))
+few = settings(deadline=None, max_examples=20)
 
 
 def plain_phi(K, lam, gamma):
@@ -22,8 +23,8 @@ def plain_phi(K, lam, gamma):
 
 def plain_constants(A, c, p):
     eigenvalues = np.linalg.eigvalsh(A)
-    sigma_A = np.sqrt(sum(p_i * np.linalg.norm(A_i - np.tensordot(p, A, 1), 2) ** 2 for p_i, A_i in zip(p, A)))
-    sigma_c = np.sqrt(sum(p_i * np.linalg.norm(c_i - p @ c) ** 2 for p_i, c_i in zip(p, c)))
+    sigma_A = np.sqrt(sum(p[i] * np.linalg.norm(A[i] - np.tensordot(p, A, 1), 2) ** 2 for i in range(len(p))))
+    sigma_c = np.sqrt(sum(p[i] * np.linalg.norm(c[i] - p @ c) ** 2 for i in range(len(p))))
     return eigenvalues.min(), eigenvalues.max(), sigma_A, sigma_c
 
 
@@ -33,22 +34,20 @@ def plain_hessians(A, gamma, theta):
 
 
 def plain_minimizer(A, c, p, gamma, theta):
-    hessians = plain_hessians(A, gamma, theta)
-    return np.linalg.solve(
-        sum(p_i * H for p_i, H in zip(p, hessians)), sum(p_i * H @ c_i for p_i, H, c_i in zip(p, hessians, c))
-    )
+    weighted = [p_i * H for p_i, H in zip(p, plain_hessians(A, gamma, theta), strict=True)]
+    return np.linalg.solve(sum(weighted), sum(H @ c_i for H, c_i in zip(weighted, c, strict=True)))
 
 
-def instance(seed, fraction):
-    """A random problem of a few clients, and gamma = fraction / L."""
-    A, c, p = random_quadratic(seed, 1 + seed % 3, 1 + seed // 3 % 3)
-    return (A, c, p), theory.Problem(A, c, p), fraction / np.linalg.eigvalsh(A).max()
+def instance(seed, part):
+    """A random problem of a few clients, and gamma = part / (64 L)."""
+    A, c, p = random_quadratic(seed, *SIZES[seed % len(SIZES)])
+    return (A, c, p), theory.Problem(A, c, p), part / 64 / np.linalg.eigvalsh(A).max()
 
 
 @few
-@given(seeds, st.floats(0.01, 0.99), st.sampled_from(THETAS))
-def test_theorem_3(seed, fraction, theta):
-    (A, c, p), problem, gamma = instance(seed, fraction)
+@given(seeds, st.integers(1, 63), st.sampled_from(THETAS))
+def test_theorem_3(seed, part, theta):
+    (A, c, p), problem, gamma = instance(seed, part)
     mu, L, sigma_A, sigma_c = plain_constants(A, c, p)
 
     def s(lam):
@@ -75,50 +74,50 @@ def test_theorem_3(seed, fraction, theta):
 
 
 @few
-@given(seeds, st.floats(0, 1), steps)
-def test_theorem_4(seed, fraction, K):
-    (A, c, p), problem, gamma = instance(seed, fraction)
+@given(seeds, st.integers(0, 64), steps)
+def test_theorem_4(seed, part, K):
+    (A, c, p), problem, gamma = instance(seed, part)
     mu, L, sigma_A, sigma_c = plain_constants(A, c, p)
     phi_L, phi_mu = plain_phi(K, L, gamma), plain_phi(K, mu, gamma)
     printed = float(theory.fedavg_distance_bound(problem, gamma, K))
     vanishing = float(theory.fedavg_heterogeneity_bound(problem, gamma, K))
-    assert printed == pytest.approx(sigma_c * (1 + sigma_A / mu) * (K * L - phi_L) / phi_mu, rel=1e-7, abs=1e-10)
+    assert printed == pytest.approx(sigma_c * (1 + sigma_A / mu) * (K * L - phi_L) / phi_mu, rel=1e-9, abs=1e-12)
     assert vanishing == pytest.approx(
-        sigma_c * sigma_A * K / phi_mu * (1 - phi_L / (K * L)) * (2 + L / mu), rel=1e-7, abs=1e-10
+        sigma_c * sigma_A * K / phi_mu * (1 - phi_L / (K * L)) * (2 + L / mu), rel=1e-9, abs=1e-12
     )
     distance = float(theory.minimizer_distance(problem, gamma, (1.0,) * K))
     assert distance <= (1 + 1e-12) * min(printed, vanishing) + 1e-15
-    if fraction < 1:
+    if part < 64:
         assert printed <= (1 + 1e-12) * float(theory.minimizer_distance_bound(problem, gamma, (1.0,) * K)) + 1e-15
 
 
 @few
-@given(seeds, st.floats(0, 1), st.floats(0, 1), steps)
+@given(seeds, st.integers(0, 64), st.integers(0, 64), steps)
 def test_theorem_5(seed, one, other, K):
     (A, c, p), problem, _ = instance(seed, 0.0)
     mu, L, _, sigma_c = plain_constants(A, c, p)
-    gamma1, gamma2 = sorted((one / L, other / L))
+    gamma1, gamma2 = sorted((one / 64 / L, other / 64 / L))
     theta = (1.0,) * K
     (L1, L2), (mu1, mu2) = ([plain_phi(K, lam, gamma) for gamma in (gamma1, gamma2)] for lam in (L, mu))
     bound = float(theory.gamma_distance_bound(problem, gamma1, gamma2, K))
     linear = float(theory.gamma_distance_linear_bound(problem, gamma1, gamma2, K))
-    if gamma1 > 1e-6:
-        assert bound == pytest.approx(sigma_c * (1 + L2 / mu2) * (L1 - L2) / mu1, rel=1e-6, abs=1e-8)
+    assert bound == pytest.approx(sigma_c * (1 + L2 / mu2) * (L1 - L2) / mu1, rel=1e-9, abs=1e-12)
     assert linear == pytest.approx(K * sigma_c * L**3 / mu**2 * (gamma2 - gamma1), rel=1e-12)
     shift = plain_minimizer(A, c, p, gamma2, theta) - plain_minimizer(A, c, p, gamma1, theta)
     distance = float(theory.minimizer_distance(problem, gamma2, theta, gamma1))
     assert distance == pytest.approx(np.linalg.norm(shift), rel=1e-8, abs=1e-12)
-    assert distance <= (1 + 1e-12) * float(theory.instance_optimal_distance_bound(problem, gamma2, theta, gamma1))
-    assert distance <= (1 + 1e-12) * bound
+    optimal = float(theory.instance_optimal_distance_bound(problem, gamma2, theta, gamma1))
+    assert distance <= (1 + 1e-12) * optimal + 1e-15
+    assert optimal <= (1 + 1e-12) * bound + 1e-15
     assert bound <= (1 + 1e-12) * linear
 
 
 @few
-@given(seeds, st.floats(0, 0.999), steps)
+@given(seeds, st.integers(0, 64), steps)
 def test_distance_by_eps(seed, part, K):
     _, problem, _ = instance(seed, 0.0)
     mu, L, sigma_A, sigma_c = (float(v) for v in theory.constants(problem))
-    eps = part * -np.expm1(-K)
+    eps = part / 64 * -np.expm1(-K)
     gamma = float(theory.client_rate_limit(K, L, eps))
     assert gamma == pytest.approx(np.log(1 / (1 - eps)) / (K * L), rel=1e-12)
     for lam in (mu, L):
@@ -174,14 +173,14 @@ def test_small_gammas_keep_their_digits(exponent, theta):
 
 
 @few
-@given(seeds, st.floats(0.01, 1), st.integers(1, 40))
-def test_asymptotic_loss(seed, fraction, K):
-    (A, c, p), problem, gamma = instance(seed, fraction)
+@given(seeds, st.integers(1, 64), st.sampled_from((1, 4, 40)))
+def test_asymptotic_loss(seed, part, K):
+    (A, c, p), problem, gamma = instance(seed, part)
     x = np.linspace(-1, 2, A.shape[-1])
     limit = float(theory.limit_loss(problem, x, gamma))
-    assert limit == pytest.approx(sum(p_i * np.sum((x - c_i) ** 2) for p_i, c_i in zip(p, c)) / (2 * gamma))
+    assert limit == pytest.approx(p @ np.sum((x - c) ** 2, axis=1) / (2 * gamma))
     assert float(theory.surrogate_loss(problem, x, gamma, (1.0,) * K)) <= (1 + 1e-12) * limit
-    if fraction > 0.3:
+    if part > 20:
         assert float(theory.surrogate_loss(problem, x, gamma, (1.0,) * 1000)) == pytest.approx(limit, rel=1e-9)
 
 
@@ -196,20 +195,20 @@ def test_inverse_gap(seed):
 
 
 @few
-@given(seeds, st.floats(0, 1), steps)
-def test_condition_bounds(seed, fraction, K):
-    (A, c, p), problem, gamma = instance(seed, fraction)
+@given(seeds, st.integers(0, 64), steps)
+def test_condition_bounds(seed, part, K):
+    (A, c, p), problem, gamma = instance(seed, part)
     mu, L, _, _ = plain_constants(A, c, p)
-    for theta, bound, gamma in (
+    for theta, bound, rate in (
         ((1.0,) * K, theory.fedavg_condition_bound, gamma),
         ((0.0,) * (K - 1) + (1.0,), theory.fomaml_condition_bound, gamma / K),
     ):
-        spectrum = np.linalg.eigvalsh(theory.surrogate_hessian(problem, gamma, theta))
-        found = float(bound(K, mu, L, gamma))
+        spectrum = np.linalg.eigvalsh(theory.surrogate_hessian(problem, rate, theta))
+        found = float(bound(K, mu, L, rate))
         assert spectrum[-1] / spectrum[0] <= (1 + 1e-12) * found
         assert found <= (1 + 1e-12) * L / mu
-        if gamma * L < 1:
-            lower, upper = theory.client_hessian_bounds(gamma, theta, mu, L)
+        if rate * L < 1:
+            lower, upper = theory.client_hessian_bounds(rate, theta, mu, L)
             assert (1 - 1e-12) * float(lower) <= spectrum[0] <= spectrum[-1] <= (1 + 1e-12) * float(upper)
 
 

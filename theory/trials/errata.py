@@ -5,6 +5,7 @@ no dates.
 """
 
 import html
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -299,3 +300,9 @@ def write(rows: list[dict[str, Any]], folder: Path, *, full: bool = False, seed:
     for name, text in texts.items():
         write_whole(folder / name, text)
     return folder / "errata.md", folder / "errata.html"
+
+
+def write_from_record(record: Path, folder: Path) -> tuple[Path, Path]:
+    """The same from the JSON record of `lur verify`, which knows its seed and budget."""
+    content = json.loads(record.read_text())
+    return write(content["claims"], folder, full=content["budget"] == "full", seed=content["seed"])

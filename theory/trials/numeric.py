@@ -74,6 +74,11 @@ def expectation(probability: Any, of: Callable[[Any], Any], draws: Any) -> Any:
     return jnp.tensordot(probability, jax.vmap(of)(draws), axes=1)
 
 
+def each(of: Callable[[Any], Any], draws: Any) -> Any:
+    """of(draw) for every listed draw."""
+    return jax.vmap(of)(draws)
+
+
 def quadratic_loss(x: Any, batch: tuple[Any, Any]) -> Any:
     """The mean of (x - c)^T A (x - c) / 2 over a mini-batch (A, c)."""
     A, c = batch

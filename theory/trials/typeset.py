@@ -184,7 +184,8 @@ STYLE = """
   --link: #0059b3 }
 @media (prefers-color-scheme: dark) { :root { --good: #35c9a1; --bad: #ff9a5c; --warn: #f0b940; --link: #7cc0ff } }
 * { box-sizing: border-box }
-body { font: 16px/1.55 system-ui, sans-serif; max-width: 52rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 54rem; margin: 0 auto; padding: 1rem }
+body { overflow-wrap: break-word }
 a { color: var(--link) }
 h1 { font-size: 1.6rem; line-height: 1.25 } h2 { font-size: 1.2rem; margin-top: 2.2rem }
 h3 { font-size: 1.02rem; margin: 0 0 .5rem }
@@ -204,7 +205,8 @@ code { background: var(--soft); padding: .05em .3em; border-radius: 3px }
 img { width: 100%; height: auto; background: white; border-radius: 4px }
 @media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: .05rem } dd { margin-bottom: .55rem }
   .holds thead { display: none } .holds tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0 }
-  .holds td { display: inline-block; border: 0; padding: 0 .7rem 0 0 } .holds td.long { display: block; overflow-x: auto; overflow-y: hidden } }
+  .holds td { display: inline-block; border: 0; padding: 0 .7rem 0 0 }
+  .holds td.long { display: block; overflow-x: auto; overflow-y: hidden } }
 """.strip()
 
 

@@ -1,0 +1,444 @@
+"""Section 6, second half: small client rates, and how far x*(gamma, Theta_{1:K}) moves when the rate changes."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from theory.claims.claim import Claim, Space, Trial
+from theory.claims.distance import (
+    Constants,
+    constants,
+    displacement,
+    distance,
+    drop,
+    instance_optimal_bound,
+    losing,
+    moved,
+    shift,
+    spectrum,
+    spread,
+    within,
+)
+from theory.claims.properties import fedavg, phi
+from theory.claims.spaces import space
+
+
+def largest_rate(xp: Any, eps: Any, K: int, lam: Any) -> Any:
+    """ln(1 / (1 - eps)) / (K lambda), the rate up to which phi_{K,lambda} is within 1 - eps of K lambda."""
+    return -xp.log(1 - eps) / (K * lam)
+
+
+def epsilon_distance_bound(of: Constants, eps: Any) -> Any:
+    """sigma_c (1 + sigma_A / mu)(L / mu) eps / (1 - eps) (Corollary optima_distance_fedavg)."""
+    return of.sigma_c * (1 + of.sigma_A / of.mu) * of.L / of.mu * eps / (1 - eps)
+
+
+def rate_distance_bound(of: Constants, gamma1: Any, gamma2: Any, K: int) -> Any:
+    """sigma_c (1 + phi_L(gamma2) / phi_mu(gamma2))(phi_L(gamma1) - phi_L(gamma2)) / phi_mu(gamma1) (the theorem)."""
+    lost = drop((1,) * K, of.L, gamma1, gamma2)
+    return of.sigma_c * (1 + phi(K, of.L, gamma2) / phi(K, of.mu, gamma2)) * lost / phi(K, of.mu, gamma1)
+
+
+def rate_distance_bound_linear(of: Constants, gamma1: Any, gamma2: Any) -> Any:
+    """2 sigma_c (L^3 / mu^2)(gamma2 - gamma1) (the corollary, false for large K)."""
+    return 2 * of.sigma_c * of.L**3 / of.mu**2 * (gamma2 - gamma1)
+
+
+def condition_fall(mu: Any, L: Any, gamma1: Any, gamma2: Any, K: int) -> Any:
+    """kappa_1 - kappa_2, kappa_j = phi_{K,L}(gamma_j) / phi_{K,mu}(gamma_j): twice the sharp bound over sigma_c."""
+    high, low = phi(K, L, gamma1), phi(K, mu, gamma1)
+    lost = drop((1,) * K, L, gamma1, gamma2) * low - drop((1,) * K, mu, gamma1, gamma2) * high
+    return lost / (low * phi(K, mu, gamma2))
+
+
+def condition_fall_linear(mu: Any, L: Any, gamma1: Any, gamma2: Any, K: int) -> Any:
+    """(K - 1)/2 (L^2 / mu)(gamma2 - gamma1), at least `condition_fall`."""
+    return (K - 1) * L**2 / mu * (gamma2 - gamma1) / 2
+
+
+def condition_fall_log(xp: Any, mu: Any, L: Any, gamma1: Any, gamma2: Any) -> Any:
+    """(L / mu) ln(gamma2 / gamma1), at least `condition_fall` whatever K."""
+    return L / mu * xp.log(gamma2 / gamma1)
+
+
+def drift(xp: Any, I: Any) -> Any:
+    """||x*(gamma1, Theta_{1:K}) - x*(gamma2, Theta_{1:K})||."""
+    return xp.norm(shift(xp, I, I.gamma1, I.gamma2, fedavg(I)))
+
+
+def _rates_rise(xp: Any, I: Any) -> bool:
+    """0 <= gamma1 <= gamma2 < 1/L."""
+    return I.gamma1 >= 0 and I.gamma2 - I.gamma1 >= 0 and 1 - I.gamma2 * spectrum(xp, I)[1] > 0
+
+
+def _largest(A: Any) -> Any:
+    return jnp.linalg.eigvalsh(A).max()
+
+
+def two_rates(fields: str, *dims: dict[str, int]) -> Space:
+    """gamma1 <= gamma2 < 1/L, neither so near to the other nor gamma2 to 0 that rounding shows."""
+    return space(
+        fields,
+        dims,
+        extra={
+            "gamma2": lambda raw, built, dims: (0.01 + 0.989 * jax.nn.sigmoid(raw)) / _largest(built["A"]),
+            "gamma1": lambda raw, built, dims: 0.99 * jax.nn.sigmoid(raw) * built["gamma2"],
+        },
+        legal=_rates_rise,
+    )
+
+
+def small_rates(fields: str, *dims: dict[str, int]) -> Space:
+    """0 <= eps <= 1 - e^{-K} and gamma <= ln(1 / (1 - eps)) / (K L)."""
+    return space(
+        fields,
+        dims,
+        extra={
+            "eps": lambda raw, built, dims: (0.001 + 0.999 * jax.nn.sigmoid(raw)) * (1 - jnp.exp(-dims["K"])),
+            "gamma": lambda raw, built, dims: (
+                largest_rate(jnp, built["eps"], dims["K"], _largest(built["A"])) * jax.nn.sigmoid(raw)
+            ),
+        },
+        legal=lambda xp, I: (
+            0 <= I.eps
+            and 1 - xp.exp(-I.K + 0 * I.eps) - I.eps >= 0
+            and I.gamma >= 0
+            and largest_rate(xp, I.eps, I.K, spectrum(xp, I)[1]) - I.gamma >= 0
+        ),
+    )
+
+
+def _diagonal(dims: dict[str, int]) -> Space:
+    """Clients with diagonal matrices, eigenvalues in (0, 1): where the operator norm of a spread is largest."""
+
+    def draw(generator: np.random.Generator, dims: dict[str, int], count: int) -> dict[str, Any]:
+        n, d = dims["n"], dims["d"]
+        return {"eigenvalues": 3 * generator.standard_normal((count, n, d)), "p": generator.standard_normal((count, n))}
+
+    def build(raw: dict[str, Any], dims: dict[str, int]) -> dict[str, Any]:
+        eigenvalues = 0.001 + 0.999 * jax.nn.sigmoid(raw["eigenvalues"])
+        return {"A": eigenvalues[..., None] * jnp.eye(dims["d"]), "p": jax.nn.softmax(raw["p"])}
+
+    return Space((dims,), draw, build, space("A p", (dims,)).legal)
+
+
+def second_moments(xp: Any, I: Any, B: Any) -> tuple[Any, Any]:
+    """E||B_i - B||^2 and E||B_i||^2 in operator norm."""
+    mean = xp.mean(I.p, B)
+    return tuple(xp.mean(I.p, xp.stack([xp.operator_norm(B_i) ** 2 for B_i in matrices])) for matrices in (B - mean, B))
+
+
+def _scaled(xp: Any, I: Any) -> Any:
+    """B_{i,2} = K^{-1} Q_i(gamma2, Theta_{1:K}) A_i."""
+    return losing(xp, I.A, fedavg(I), I.gamma2, I.gamma2)[0] / I.K
+
+
+def _extremes(xp: Any, I: Any) -> Any:
+    """lambda_max(C), and the bound on it less lambda_min(C), which exceeds the bound unless C is positive."""
+    eigenvalues = xp.eigvalsh(losing(xp, I.A[0], fedavg(I), I.gamma1, I.gamma2)[1])
+    return xp.stack([eigenvalues[-1], drop(fedavg(I), spectrum(xp, I)[1], I.gamma1, I.gamma2) - eigenvalues[0]])
+
+
+def _later(I: Any) -> Any:
+    """gamma_{t+1} = c / (t + 1), from gamma_t = c / t."""
+    return I.gamma * I.t / (I.t + 1)
+
+
+def _step(xp: Any, I: Any) -> Any:
+    """||x*(gamma_{t+1}) - x*(gamma_t)|| / sigma_c."""
+    return xp.norm(shift(xp, I, _later(I), I.gamma, fedavg(I))) / xp.sqrt(spread(xp, I))
+
+
+LINE, PLANE = {"d": 1, "n": 2}, {"d": 2, "n": 2}
+ONE = {"d": 1, "n": 1}
+EIGENVALUE = small_rates("A", {**ONE, "K": 2}, {**ONE, "K": 20})
+DECAYING = space(
+    "A c p gamma",
+    ({**LINE, "K": 2}, {**LINE, "K": 20}),
+    extra={"t": lambda raw, built, dims: 1 + jnp.exp(raw)},
+    legal=lambda xp, I: I.t >= 1,
+)
+
+CLAIMS = (
+    Claim(
+        id="L14",
+        label="lem:gamma_cond",
+        line=700,
+        statement=r"for $0 \le \epsilon \le 1 - e^{-K}$ and $\gamma \le \frac{\ln(1/(1-\epsilon))}{K\lambda}$, "
+        r"$\phi_{K,\lambda}(\gamma) \ge (1 - \epsilon)K\lambda$",
+        trial=(
+            within(
+                EIGENVALUE,
+                lambda xp, I: (1 - I.eps) * I.K * spectrum(xp, I)[1],
+                lambda xp, I: phi(I.K, spectrum(xp, I)[1], I.gamma),
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("K >= 1", "gamma >= 0"),
+        corrected=r"sharper: $\phi_{K,\lambda}(\gamma) \ge K\lambda\,\epsilon / \ln(1/(1-\epsilon))$",
+        correction=(
+            within(
+                EIGENVALUE,
+                lambda xp, I: I.eps,
+                lambda xp, I: (
+                    largest_rate(xp, I.eps, I.K, 1) * phi(I.K, spectrum(xp, I)[1], I.gamma) / spectrum(xp, I)[1]
+                ),
+            ),
+        ),
+        note="In the proof, the terms of the derivative are nonpositive (line 1855) and 0 <= x <= K (line 1866). The "
+        "sharper form with eps = 1/2 mends the derivation at line 2312 (claim T8n).",
+    ),
+    Claim(
+        id="C3",
+        label="Section 6 (corollary)",
+        line=710,
+        statement=r"for $\epsilon \le 1 - e^{-K}$ and $\gamma \le \frac{\ln(1/(1-\epsilon))}{KL}$, "
+        r"$\phi_{K,L}(\gamma) \ge (1-\epsilon)KL$ and $\phi_{K,\mu}(\gamma) \ge (1-\epsilon)K\mu$",
+        trial=(
+            within(
+                small_rates("A", {**LINE, "K": 2}, {**LINE, "K": 10}),
+                lambda xp, I: xp.stack([(1 - I.eps) * I.K * lam for lam in spectrum(xp, I)]),
+                lambda xp, I: xp.stack([phi(I.K, lam, I.gamma) for lam in spectrum(xp, I)]),
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("0 <= eps", "gamma >= 0"),
+    ),
+    Claim(
+        id="C4",
+        label="cor:optima_distance_fedavg",
+        line=723,
+        statement=r"for $\epsilon \le 1 - e^{-K}$ and $\gamma \le \frac{\ln(1/(1-\epsilon))}{KL}$, "
+        r"$\|x^*(\gamma, \Theta_{1:K}) - x^*\| \le \sigma_c\left(1 + \frac{\sigma_A}{\mu}\right)\frac{L}{\mu}"
+        r"\frac{\epsilon}{1 - \epsilon}$",
+        trial=(
+            within(
+                small_rates("A c p", {**LINE, "K": 2}, {**LINE, "K": 20}),
+                distance(fedavg),
+                lambda xp, I: epsilon_distance_bound(constants(xp, I), I.eps),
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("0 <= eps", "gamma >= 0", "Assumptions 0 to 2"),
+        note="At eps = 1 - e^{-K} the rate 1/L is allowed, where it holds too.",
+    ),
+    Claim(
+        id="T5",
+        label="thm:distance_optima_gamma",
+        line=739,
+        statement=r"for $\gamma_1 \le \gamma_2 < 1/L$, $\|x^*(\gamma_1, \Theta_{1:K}) - x^*(\gamma_2, \Theta_{1:K})\| "
+        r"\le \sigma_c\left(1 + \frac{\phi_{K,L}(\gamma_2)}{\phi_{K,\mu}(\gamma_2)}\right)"
+        r"\frac{\phi_{K,L}(\gamma_1) - \phi_{K,L}(\gamma_2)}{\phi_{K,\mu}(\gamma_1)}$",
+        trial=(
+            within(
+                two_rates("A c p", {**LINE, "K": 2}, {**LINE, "K": 5}),
+                drift,
+                lambda xp, I: rate_distance_bound(constants(xp, I), I.gamma1, I.gamma2, I.K),
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("0 <= gamma_1", "Assumptions 0 to 2"),
+        corrected=r"the best bound that knows $A_i$, $P$ and $\sigma_c$: $\sigma_c\|\mathbb{E}[W_iW_i^\top]\|^{1/2}$, "
+        r"$W_i = B_1^{-1}B_{i,1} - B_2^{-1}B_{i,2}$",
+        correction=(
+            within(
+                two_rates("A c p", {**LINE, "K": 2}),
+                drift,
+                lambda xp, I: instance_optimal_bound(xp, I, displacement(xp, I, I.gamma1, I.gamma2, fedavg(I))),
+            ),
+        ),
+        note="In the proof, v_j is E[B_{i,j} c_i] - ..., ||B_{i,2}|| is at most phi_L / K, and one step is false (T5p) "
+        "but not needed. Corollary C5, corrected, is sharper still.",
+    ),
+    Claim(
+        id="T5p",
+        label="thm:distance_optima_gamma (proof)",
+        line=1997,
+        statement=r"$\mathbb{E}\|B_{i,2} - B_2\|^2 \le \mathbb{E}\|B_{i,2}\|^2$ in operator norm",
+        trial=(
+            Trial(
+                _diagonal({"d": 4, "n": 4, "K": 1}),
+                left=lambda xp, I: second_moments(xp, I, I.A)[0],
+                right=lambda xp, I: second_moments(xp, I, I.A)[1],
+                relation="<=",
+            ),
+        ),
+        expected="FALSE",
+        assumptions=("B_{i,2} positive semidefinite; K = 1, where B_{i,2} = A_i, is enough",),
+        corrected=r"$\mathbb{E}\|B_{i,2} - B_2\|^2 \le \frac43 \mathbb{E}\|B_{i,2}\|^2$; and what the theorem needs, "
+        r"$\|\mathbb{E}[(B_{i,2} - B_2)(c_i - c)]\| \le \sigma_c \|\mathbb{E}[B_{i,2}^2]\|^{1/2} \le "
+        r"\sigma_c \phi_{K,L}(\gamma_2)/K$",
+        correction=(
+            within(
+                _diagonal({"d": 4, "n": 4, "K": 1}),
+                lambda xp, I: 3 * second_moments(xp, I, I.A)[0],
+                lambda xp, I: 4 * second_moments(xp, I, I.A)[1],
+            ),
+            within(
+                two_rates("A c p", {**PLANE, "K": 2}),
+                lambda xp, I: xp.norm(moved(xp, I.p, _scaled(xp, I), I.c - xp.mean(I.p, I.c))) / xp.sqrt(spread(xp, I)),
+                lambda xp, I: phi(I.K, spectrum(xp, I)[1], I.gamma2) / I.K,
+            ),
+        ),
+        note="True for d = 1 and for n = 2; no counterexample is known for d <= 3. The constant 4/3 is sharp as d grows. "
+        "The theorem itself stands.",
+    ),
+    Claim(
+        id="T5q",
+        label="lem:diff_qa_structure",
+        line=1887,
+        statement=r"for $\gamma_1 \le \gamma_2 \le 1/L$, $C = Q_i(\gamma_1, \Theta_{1:K})A_i - Q_i(\gamma_2, "
+        r"\Theta_{1:K})A_i$ is positive semidefinite and $\lambda_{\max}(C) \le \phi_{K,L}(\gamma_1) - "
+        r"\phi_{K,L}(\gamma_2)$",
+        trial=(
+            Trial(
+                two_rates("A", {**ONE, "K": 2}, {"d": 2, "n": 2, "K": 3}),
+                left=lambda xp, I: (
+                    xp.distortion(I.A, I.gamma1, fedavg(I)) @ I.A - xp.distortion(I.A, I.gamma2, fedavg(I)) @ I.A
+                ),
+                right=lambda xp, I: losing(xp, I.A, fedavg(I), I.gamma1, I.gamma2)[1],
+                relation="==",
+            ),
+            within(
+                two_rates("A", {**ONE, "K": 2}, {"d": 2, "n": 1, "K": 5}),
+                _extremes,
+                lambda xp, I: xp.stack([drop(fedavg(I), spectrum(xp, I)[1], I.gamma1, I.gamma2)] * 2),
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("0 <= gamma_1", "Assumption 1"),
+    ),
+    Claim(
+        id="C5",
+        label="cor:distance_optima_gamma",
+        line=748,
+        statement=r"for $\gamma_1 \le \gamma_2 < 1/L$, $\|x^*(\gamma_1, \Theta_{1:K}) - x^*(\gamma_2, "
+        r"\Theta_{1:K})\| \le 2\sigma_c\frac{L^3}{\mu^2}(\gamma_2 - \gamma_1)$",
+        trial=(
+            Trial(
+                two_rates("A c p", {**LINE, "K": 80}),
+                left=drift,
+                right=lambda xp, I: rate_distance_bound_linear(constants(xp, I), I.gamma1, I.gamma2),
+                relation="<=",
+            ),
+        ),
+        expected="FALSE",
+        assumptions=("0 <= gamma_1",),
+        corrected=r"with $\kappa_j = \phi_{K,L}(\gamma_j)/\phi_{K,\mu}(\gamma_j)$: at most "
+        r"$\frac{\sigma_c}{2}(\kappa_1 - \kappa_2)$, which is at most $\frac{K-1}{4}\sigma_c\frac{L^2}{\mu}"
+        r"(\gamma_2 - \gamma_1)$ and $\frac{\sigma_c}{2}\frac{L}{\mu}\ln(\gamma_2/\gamma_1)$",
+        correction=(
+            within(
+                two_rates("A c p", {**LINE, "K": 2}),
+                drift,
+                lambda xp, I: xp.sqrt(spread(xp, I)) * condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K) / 2,
+            ),
+            within(
+                two_rates("A", {**LINE, "K": 80}),
+                lambda xp, I: xp.stack([condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K)] * 2),
+                lambda xp, I: xp.stack(
+                    [
+                        condition_fall_linear(*spectrum(xp, I), I.gamma1, I.gamma2, I.K),
+                        condition_fall_log(xp, *spectrum(xp, I), I.gamma1, I.gamma2),
+                    ]
+                ),
+            ),
+        ),
+        note="False for K >= 53 (certified there at A = 9, 14, P = 7/10, 3/10) and true for K <= 8 L/mu + 1: the "
+        "distance grows with K, the bound does not. The proof fails at C5p.",
+    ),
+    Claim(
+        id="C5p",
+        label="cor:distance_optima_gamma (proof)",
+        line=2091,
+        statement=r"$\phi_{K,L}(\gamma_1) - \phi_{K,L}(\gamma_2) \le \phi_{K,L}(\gamma_1)L(\gamma_2 - \gamma_1)$",
+        trial=(
+            Trial(
+                two_rates("A", {**ONE, "K": 3}),
+                left=lambda xp, I: drop(fedavg(I), I.A[0, 0, 0], I.gamma1, I.gamma2),
+                right=lambda xp, I: phi(I.K, I.A[0, 0, 0], I.gamma1) * I.A[0, 0, 0] * (I.gamma2 - I.gamma1),
+                relation="<=",
+            ),
+        ),
+        expected="FALSE",
+        corrected=r"$\phi_{K,L}(\gamma_1) - \phi_{K,L}(\gamma_2) \le \min\{K/2, 1/(\gamma_1 L)\}\,\phi_{K,L}(\gamma_1)"
+        r"L(\gamma_2 - \gamma_1)$ for $K \ge 2$",
+        correction=(
+            within(
+                two_rates("A", {**ONE, "K": 2}, {**ONE, "K": 10}),
+                lambda xp, I: (
+                    drop(fedavg(I), I.A[0, 0, 0], I.gamma1, I.gamma2) * xp.stack([2 + 0 * I.gamma1, I.gamma1])
+                ),
+                lambda xp, I: (
+                    phi(I.K, I.A[0, 0, 0], I.gamma1)
+                    * (I.gamma2 - I.gamma1)
+                    * xp.stack([I.K * I.A[0, 0, 0], 1 + 0 * I.gamma1])
+                ),
+            ),
+        ),
+        note="False for every K >= 3: line 2087 uses $(1-\\gamma_2L)^{k-1} \\ge (1-\\gamma_2L)(1-\\gamma_1L)^{k-2}$, the "
+        "wrong way round for k >= 3. Line 2093 drops a factor L.",
+    ),
+    Claim(
+        id="C5t",
+        label="Section 6 (after cor:distance_optima_gamma)",
+        line=757,
+        statement=r"if $\gamma_t = c/t$, then $\|x^*(\gamma_{t+1}, \Theta_{1:K}) - x^*(\gamma_t, \Theta_{1:K})\| \le "
+        r"O(1/t^2)$",
+        trial=(
+            within(
+                DECAYING,
+                _step,
+                lambda xp, I: condition_fall_linear(*spectrum(xp, I), _later(I), I.gamma, I.K) / 2,
+            ),
+        ),
+        expected="HOLDS",
+        assumptions=("t > c L", "K fixed"),
+        corrected=r"for $t > cL$, at most $\sigma_c\frac{L}{\mu}\min\left\{\frac{(K-1)cL}{4t(t+1)}, "
+        r"\frac12\ln(1 + \frac1t)\right\}$: $O(K/t^2)$, and $O(1/t)$ uniformly in $K$",
+        correction=(
+            within(
+                DECAYING,
+                _step,
+                lambda xp, I: condition_fall_log(xp, *spectrum(xp, I), _later(I), I.gamma) / 2,
+            ),
+        ),
+        note="A statement about large t, and t > cL, without which a minimiser need not exist, is true from some t on. "
+        "The trial is the explicit constant (K-1) sigma_c c L^2 / (4 mu); the one of the corollary is false (C5), and no "
+        "constant serves all K.",
+    ),
+    Claim(
+        id="L15",
+        label="lem:frac_sum",
+        line=2020,
+        statement=r"if $a_i/b_i \le c$ for positive $a_i$, $b_i$, then $\sum_i a_i / \sum_i b_i \le c$",
+        trial=(
+            Trial(
+                space("p theta", ({"n": 2, "K": 2}, {"n": 5, "K": 5})),
+                left=lambda xp, I: xp.total(I.p) / xp.total(I.theta),
+                right=lambda xp, I: xp.maximum(*(I.p / I.theta)),
+                relation="<=",
+            ),
+        ),
+        expected="HOLDS",
+        note="Tried with c = max a_i / b_i and sum a_i = 1, to which it scales. The printed induction uses the case n = 2 to "
+        "prove it; directly, sum a_i <= c sum b_i.",
+    ),
+    Claim(
+        id="L16",
+        label="lem:cond_number",
+        line=2048,
+        statement=r"for $\gamma \in [0, 1/L]$ and $K \ge 1$, $\frac{\phi_{K,L}(\gamma)}{\phi_{K,\mu}(\gamma)} \le "
+        r"\frac{L}{\mu}$",
+        trial=(
+            within(
+                space("A gamma", ({**LINE, "K": 2}, {**LINE, "K": 20})),
+                lambda xp, I: phi(I.K, spectrum(xp, I)[1], I.gamma) * spectrum(xp, I)[0],
+                lambda xp, I: phi(I.K, spectrum(xp, I)[0], I.gamma) * spectrum(xp, I)[1],
+            ),
+        ),
+        expected="HOLDS",
+    ),
+)

@@ -1,0 +1,124 @@
+"""The first two moments of LocalUpdate's iterates, in any arithmetic, for the claims of Section 7.
+
+Gradient noise is additive with covariance G^2 e_1 e_1^T / B, the kind that Assumption 3 allows (A3a); `noise` is G^2.
+`x` is the distance of the start from the surrogate minimiser, x_1 - x_gamma^*. `theory.convergence` has the same recursion
+for use; this one runs on fractions too.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from theory.claims.properties import phi
+
+
+def extent(xp: Any, A: Any) -> tuple[Any, Any]:
+    """mu and L of all clients."""
+    eigenvalues = xp.eigvalsh(A)
+    return xp.minimum(*eigenvalues[:, 0]), xp.maximum(*eigenvalues[:, -1])
+
+
+def trace(S: Any) -> Any:
+    """tr S."""
+    return sum(S[i, i] for i in range(len(S)))
+
+
+def outer(a: Any, b: Any) -> Any:
+    """a b^T."""
+    return a[:, None] * b[None, :]
+
+
+def squared(v: Any) -> Any:
+    """||v||^2."""
+    return v @ v
+
+
+def center_spread(xp: Any, I: Any) -> Any:
+    """sigma_c^2."""
+    return xp.mean(I.p, xp.stack([squared(c - xp.mean(I.p, I.c)) for c in I.c]))
+
+
+def act(matrices: Any, vectors: Any) -> Any:
+    """M_i v_i for every i."""
+    return (matrices @ vectors[..., None])[..., 0]
+
+
+def outers(vectors: Any) -> Any:
+    """v_i v_i^T for every i."""
+    return vectors[:, :, None] * vectors[:, None, :]
+
+
+class Surrogate(NamedTuple):
+    """What a round does to x - x_gamma^*: client Hessians H_i = Q_i A_i, H = E[H_i], h_i = H_i(x_gamma^* - c_i), noise.
+
+    mu and L are mu_gamma and L_gamma; C_i is the covariance that gradient noise gives the message of client i.
+    """
+
+    mu: Any
+    L: Any
+    H_i: Any
+    H: Any
+    h_i: Any
+    x: Any
+    C_i: Any
+
+
+def surrogate(xp: Any, I: Any) -> Surrogate:
+    """The surrogate of Theta_{1:K} at an instance, computed once for both sides of a claim."""
+    if not hasattr(I, "surrogate"):
+        I.surrogate = _surrogate(xp, I)
+    return I.surrogate
+
+
+def _surrogate(xp: Any, I: Any) -> Surrogate:
+    mu, L = extent(xp, I.A)
+    step = xp.eye(I.d) - I.gamma * I.A
+    H_i, term = I.A, I.A
+    v = xp.stack([xp.eye(I.d)[0]] * I.n)
+    C_i = outers(v)
+    for _ in range(I.K - 1):
+        term, v = term @ step, act(step, v)
+        H_i, C_i = H_i + term, C_i + outers(v)
+    H = xp.mean(I.p, H_i)
+    x = xp.solve(H, xp.mean(I.p, act(H_i, I.c)))
+    h_i = act(H_i, x - I.c)
+    return Surrogate(phi(I.K, mu, I.gamma), phi(I.K, L, I.gamma), H_i, H, h_i, x, I.noise * C_i / I.B)
+
+
+def second_moments(xp: Any, I: Any, s: Surrogate, etas: Any, full: bool = False) -> Any:
+    """E||x_t - x_gamma^*||^2 for t = 2, 3, ..., one for each eta: M clients drawn iid, or all of them."""
+    m, S, errors = I.x, outer(I.x, I.x), []
+    constant = xp.mean(I.p * I.p, s.C_i) if full else xp.mean(I.p, s.C_i + outers(s.h_i)) / I.M
+    for eta in etas:
+        HS = s.H @ S
+        HSH = HS @ s.H
+        square = HSH + constant
+        if not full:
+            crossed = (s.H_i @ m)[:, :, None] * s.h_i[:, None, :]
+            each = xp.mean(I.p, s.H_i @ S @ s.H_i + crossed + crossed.swapaxes(1, 2))
+            square = square + (each - HSH) / I.M
+        S = S - eta * (HS + HS.T) + eta**2 * square
+        m = m - eta * (s.H @ m)
+        errors.append(trace(S))
+    return xp.stack(errors)
+
+
+def sigma_star(xp: Any, I: Any, s: Surrogate) -> Any:
+    """sigma_*^2 = (1/M)(E_i||Q_i A_i (x_gamma^* - c_i)||^2 + E_i V_i), E||q||^2 at x_gamma^*."""
+    return trace(xp.mean(I.p, outers(s.h_i) + s.C_i)) / I.M
+
+
+def positive(raw: Any, built: Any, dims: Any) -> Any:
+    """A positive number."""
+    return jnp.exp(raw)
+
+
+def share(raw: Any, built: Any, dims: Any) -> Any:
+    """A number in (0, 1)."""
+    return jax.nn.sigmoid(raw)
+
+
+def in_unit(xp: Any, I: Any) -> bool:
+    """0 < step <= 1: eta within its range; noise >= 0."""
+    return bool(I.step > 0) and bool(I.step <= 1) and bool(I.noise >= 0)
