@@ -1,161 +1,39 @@
 """Section 6, first half: how far the surrogate's minimiser x*(gamma, Theta) is from x*.
 
-Both a distance and its bound vanish with gamma and sigma_c, so they are written without differences of near equals
-(`drop`, `displacement`) and tried as distance / bound <= 1 (`within`): the ratio stays sharp where they vanish.
+Distances and bounds (`theory.claims.distance_bounds`) vanish with gamma and sigma_c, so they are tried as
+distance / bound <= 1 (`within`): the ratio stays sharp where they vanish.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from theory.claims.claim import Claim, Side, Space, Trial
-from theory.claims.properties import fedavg, phi
+from theory.claims.distance_bounds import (
+    chi,
+    constants,
+    displacement,
+    drop,
+    fedavg_distance_bound,
+    hessians,
+    heterogeneity_distance_bound,
+    instance_optimal_bound,
+    losing,
+    minimizer,
+    minimizer_distance_bound,
+    minimizer_distance_bound_sharp,
+    one_shot_bound,
+    shift,
+    spectrum,
+    spread,
+    tightening,
+)
+from theory.claims.properties import fedavg
 from theory.claims.spaces import space
-
-
-class Constants(NamedTuple):
-    """The constants of Assumptions 1 and 2, as small as the clients allow."""
-
-    mu: Any
-    L: Any
-    sigma_A: Any
-    sigma_c: Any
-
-
-def spectrum(xp: Any, I: Any) -> tuple[Any, Any]:
-    """mu and L: the extreme eigenvalues over all clients."""
-    eigenvalues = xp.eigvalsh(I.A)
-    return xp.minimum(*eigenvalues[:, 0]), xp.maximum(*eigenvalues[:, -1])
-
-
-def spread(xp: Any, I: Any) -> Any:
-    """sigma_c^2 = E||c_i - c||^2."""
-    c = xp.mean(I.p, I.c)
-    return xp.mean(I.p, xp.stack([xp.total((c_i - c) ** 2) for c_i in I.c]))
-
-
-def constants(xp: Any, I: Any) -> Constants:
-    """mu, L, sigma_A = (E||A_i - A||^2)^{1/2} and sigma_c."""
-    deviations = xp.eigvalsh(I.A - xp.mean(I.p, I.A))
-    norms = xp.stack([xp.maximum(deviation[0] ** 2, deviation[-1] ** 2) for deviation in deviations])
-    return Constants(*spectrum(xp, I), xp.sqrt(xp.mean(I.p, norms)), xp.sqrt(spread(xp, I)))
-
-
-def series(theta: Sequence[Any], v: Any) -> Any:
-    """sum_k theta_k v^{k-1}: at v = 1 - gamma lambda an eigenvalue of Q, at v = 1 the sum of weights."""
-    value = 0 * v
-    for weight in reversed(theta):
-        value = weight + v * value
-    return value
-
-
-def slope(theta: Sequence[Any], u: Any, v: Any) -> Any:
-    """(series(u) - series(v)) / (u - v) without the division, by Horner's rule; sums and products of positive terms."""
-    value = quotient = 0 * u
-    for weight in reversed(theta):
-        value, quotient = weight + u * value, value + v * quotient
-    return quotient
-
-
-def drop(theta: Sequence[Any], lam: Any, gamma1: Any, gamma2: Any) -> Any:
-    """s_1(lambda) lambda - s_2(lambda) lambda, what an eigenvalue of Q_i A_i loses from gamma1 to gamma2."""
-    return (gamma2 - gamma1) * lam**2 * slope(theta, 1 - gamma1 * lam, 1 - gamma2 * lam)
-
-
-def losing(xp: Any, A: Any, theta: Sequence[Any], gamma1: Any, gamma2: Any) -> tuple[Any, Any]:
-    """B_1 = Q(gamma1) A and C = Q(gamma1) A - Q(gamma2) A of one matrix or a stack: `series` and `drop` of matrices."""
-    one = xp.eye(A.shape[-1])
-    u, v = one - gamma1 * A, one - gamma2 * A
-    value, quotient = theta[-1] * one + 0 * A, 0 * A
-    for weight in reversed(theta[:-1]):
-        value, quotient = weight * one + u @ value, value + v @ quotient
-    return value @ A, (gamma2 - gamma1) * A @ quotient @ A
-
-
-def hessians(xp: Any, I: Any, gamma: Any, theta: Sequence[Any]) -> Any:
-    """Q_i A_i of every client."""
-    return xp.distortion(I.A, gamma, theta) @ I.A
-
-
-def moved(xp: Any, p: Any, W: Any, c: Any) -> Any:
-    """E[W_i c_i]."""
-    return xp.mean(p, (W @ c[..., None])[..., 0])
-
-
-def minimizer(xp: Any, p: Any, H: Any, c: Any) -> Any:
-    """E[H_i]^{-1} E[H_i c_i]: x* for H_i = A_i, x*(gamma, Theta) for H_i = Q_i A_i (Lemma opt_point)."""
-    return xp.solve(xp.mean(p, H), moved(xp, p, H, c))
-
-
-def displacement(xp: Any, I: Any, gamma1: Any, gamma2: Any, theta: Sequence[Any]) -> Any:
-    """W_i with x*(gamma1) - x*(gamma2) = E[W_i (c_i - c)]; W_i = B_1^{-1} B_{i,1} - B_2^{-1} B_{i,2}.
-
-    Written as B_2^{-1} (C_i - C B_1^{-1} B_{i,1}) with C_i = B_{i,1} - B_{i,2}, which is small where W_i is.
-    """
-    B1, C = losing(xp, I.A, theta, gamma1, gamma2)
-    mean_B1, mean_C = xp.mean(I.p, B1), xp.mean(I.p, C)
-    return xp.inverse(mean_B1 - mean_C) @ (C - mean_C @ xp.inverse(mean_B1) @ B1)
-
-
-def shift(xp: Any, I: Any, gamma1: Any, gamma2: Any, theta: Sequence[Any]) -> Any:
-    """x*(gamma1, Theta) - x*(gamma2, Theta)."""
-    return moved(xp, I.p, displacement(xp, I, gamma1, gamma2, theta), I.c - xp.mean(I.p, I.c))
 
 
 def distance(theta: Callable[[Any], Sequence[Any]]) -> Side:
     """||x*(gamma, Theta) - x*||."""
     return lambda xp, I: xp.norm(shift(xp, I, 0 * I.gamma, I.gamma, theta(I)))
-
-
-def chi(theta: Sequence[Any], gamma: Any, L: Any) -> Any:
-    """chi(gamma, Theta) = s(L) / s(0) (eq:chi)."""
-    return series(theta, 1 - gamma * L) / series(theta, 1 + 0 * gamma)
-
-
-def minimizer_distance_bound(of: Constants, gamma: Any, theta: Sequence[Any]) -> Any:
-    """(L sigma_c / mu)(1 + sigma_A / mu)(1 - chi) / chi (Theorem optima_distance)."""
-    lost = of.L * gamma * slope(theta, 1 + 0 * gamma, 1 - gamma * of.L) / series(theta, 1 - gamma * of.L)
-    return of.L * of.sigma_c / of.mu * (1 + of.sigma_A / of.mu) * lost
-
-
-def minimizer_distance_bound_sharp(of: Constants, gamma: Any, theta: Sequence[Any]) -> Any:
-    """The same with (1 - chi_mu) / (2 chi_mu), chi_mu = s(L) / s(mu), in the place of (1 - chi) / chi."""
-    u, v = 1 - gamma * of.mu, 1 - gamma * of.L
-    lost = (of.L - of.mu) * gamma * slope(theta, u, v) / series(theta, v)
-    return of.L * of.sigma_c / of.mu * (1 + of.sigma_A / of.mu) * lost / 2
-
-
-def fedavg_distance_bound(of: Constants, gamma: Any, K: int) -> Any:
-    """sigma_c (1 + sigma_A / mu)(L K - phi_{K,L}) / phi_{K,mu} (Theorem optima_distance_fedavg)."""
-    return of.sigma_c * (1 + of.sigma_A / of.mu) * drop((1,) * K, of.L, 0 * gamma, gamma) / phi(K, of.mu, gamma)
-
-
-def tightening(xp: Any, I: Any) -> Any:
-    """(L / mu) / (phi_{K,L} / phi_{K,mu}) >= 1 (Lemma cond_number): Theorem optima_distance's bound over FedAvg's."""
-    mu, L = spectrum(xp, I)
-    return L * phi(I.K, mu, I.gamma) / (mu * phi(I.K, L, I.gamma))
-
-
-def heterogeneity_distance_bound(of: Constants, gamma: Any, K: int) -> Any:
-    """sigma_c sigma_A (K / phi_{K,mu})(1 - phi_{K,L} / (K L))(2 + L / mu): vanishes with sigma_A, as the distance."""
-    lost = drop((1,) * K, of.L, 0 * gamma, gamma) / of.L
-    return of.sigma_c * of.sigma_A * lost / phi(K, of.mu, gamma) * (2 + of.L / of.mu)
-
-
-def instance_optimal_bound(xp: Any, I: Any, W: Any) -> Any:
-    """sigma_c ||E[W_i W_i^T]||^{1/2}: the least bound that knows A_i, P and sigma_c, attained by some c_i."""
-    return xp.sqrt(spread(xp, I) * xp.eigvalsh(xp.mean(I.p, W @ W.swapaxes(-1, -2)))[-1])
-
-
-def imbalance(ratio: Any, excess: Any, xp: Any) -> Any:
-    """B(t) = (t^{1/2} - t^{-1/2}) / 2 = (t - 1) / (2 t^{1/2}), given t and t - 1."""
-    return excess / (2 * xp.sqrt(ratio))
-
-
-def one_shot_bound(xp: Any, I: Any, K: int) -> Any:
-    """sigma_c B(phi_{K,L} / phi_{K,mu}), on the distance from x*(gamma, Theta_{1:K}) to c; K = 1: from x* to c."""
-    mu, L = spectrum(xp, I)
-    low, high = phi(K, mu, I.gamma), phi(K, L, I.gamma)
-    return xp.sqrt(spread(xp, I)) * imbalance(high / low, (high - low) / low, xp)
 
 
 def from_average(xp: Any, I: Any, K: int) -> Any:

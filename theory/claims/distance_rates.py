@@ -7,60 +7,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from theory.claims.claim import Claim, Space, Trial
-from theory.claims.distance import (
-    Constants,
+from theory.claims.distance import distance, within
+from theory.claims.distance_bounds import (
+    condition_fall,
+    condition_fall_linear,
+    condition_fall_log,
     constants,
     displacement,
-    distance,
     drop,
+    epsilon_distance_bound,
     instance_optimal_bound,
+    largest_rate,
     losing,
     moved,
+    rate_distance_bound,
+    rate_distance_bound_linear,
     shift,
     spectrum,
     spread,
-    within,
 )
 from theory.claims.properties import fedavg, phi
 from theory.claims.spaces import space
-
-
-def largest_rate(xp: Any, eps: Any, K: int, lam: Any) -> Any:
-    """ln(1 / (1 - eps)) / (K lambda), the rate up to which phi_{K,lambda} is within 1 - eps of K lambda."""
-    return -xp.log(1 - eps) / (K * lam)
-
-
-def epsilon_distance_bound(of: Constants, eps: Any) -> Any:
-    """sigma_c (1 + sigma_A / mu)(L / mu) eps / (1 - eps) (Corollary optima_distance_fedavg)."""
-    return of.sigma_c * (1 + of.sigma_A / of.mu) * of.L / of.mu * eps / (1 - eps)
-
-
-def rate_distance_bound(of: Constants, gamma1: Any, gamma2: Any, K: int) -> Any:
-    """sigma_c (1 + phi_L(gamma2) / phi_mu(gamma2))(phi_L(gamma1) - phi_L(gamma2)) / phi_mu(gamma1) (the theorem)."""
-    lost = drop((1,) * K, of.L, gamma1, gamma2)
-    return of.sigma_c * (1 + phi(K, of.L, gamma2) / phi(K, of.mu, gamma2)) * lost / phi(K, of.mu, gamma1)
-
-
-def rate_distance_bound_linear(of: Constants, gamma1: Any, gamma2: Any) -> Any:
-    """2 sigma_c (L^3 / mu^2)(gamma2 - gamma1) (the corollary, false for large K)."""
-    return 2 * of.sigma_c * of.L**3 / of.mu**2 * (gamma2 - gamma1)
-
-
-def condition_fall(mu: Any, L: Any, gamma1: Any, gamma2: Any, K: int) -> Any:
-    """kappa_1 - kappa_2, kappa_j = phi_{K,L}(gamma_j) / phi_{K,mu}(gamma_j): twice the sharp bound over sigma_c."""
-    high, low = phi(K, L, gamma1), phi(K, mu, gamma1)
-    lost = drop((1,) * K, L, gamma1, gamma2) * low - drop((1,) * K, mu, gamma1, gamma2) * high
-    return lost / (low * phi(K, mu, gamma2))
-
-
-def condition_fall_linear(mu: Any, L: Any, gamma1: Any, gamma2: Any, K: int) -> Any:
-    """(K - 1)/2 (L^2 / mu)(gamma2 - gamma1), at least `condition_fall`."""
-    return (K - 1) * L**2 / mu * (gamma2 - gamma1) / 2
-
-
-def condition_fall_log(xp: Any, mu: Any, L: Any, gamma1: Any, gamma2: Any) -> Any:
-    """(L / mu) ln(gamma2 / gamma1), at least `condition_fall` whatever K."""
-    return L / mu * xp.log(gamma2 / gamma1)
 
 
 def drift(xp: Any, I: Any) -> Any:
