@@ -112,6 +112,20 @@ def each(of: Callable[[Any], Any], draws: np.ndarray) -> np.ndarray:
     return stack([of(draw) for draw in draws])
 
 
+def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
+    """The outputs of ``step(state, inputs_t) -> (state, output)`` for t = 1, 2, ..."""
+    outputs = []
+    for row in zip(*inputs, strict=True):
+        state, output = step(state, row)
+        outputs.append(output)
+    return stack(outputs)
+
+
+def enclosed(value: Number) -> arb:
+    """A number as a ball, for fractions of thousands of digits."""
+    return arb(value)
+
+
 def concatenate(values: Sequence[np.ndarray]) -> np.ndarray:
     """Arrays joined along their first axis."""
     return np.concatenate(values)

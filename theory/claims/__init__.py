@@ -2,7 +2,20 @@
 
 import difflib
 
-from theory.claims import conditioning, decay, examples, hessian, maml, preliminaries, properties, sgd
+from theory.claims import (
+    conditioning,
+    convergence,
+    convergence_rates,
+    decay,
+    distance,
+    distance_rates,
+    examples,
+    hessian,
+    maml,
+    preliminaries,
+    properties,
+    sgd,
+)
 from theory.claims.claim import Claim as Claim
 
 CLAIMS: tuple[Claim, ...] = (
@@ -13,6 +26,10 @@ CLAIMS: tuple[Claim, ...] = (
     *properties.CLAIMS,
     *hessian.CLAIMS,
     *conditioning.CLAIMS,
+    *distance.CLAIMS,
+    *distance_rates.CLAIMS,
+    *convergence.CLAIMS,
+    *convergence_rates.CLAIMS,
     *decay.CLAIMS,
 )
 

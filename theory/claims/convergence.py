@@ -12,6 +12,7 @@ from theory import exact
 from theory.claims.claim import Claim, Finding, Inspection, Trial
 from theory.claims.moments import (
     Surrogate,
+    act,
     center_spread,
     extent,
     in_unit,
@@ -46,7 +47,7 @@ def descent(which: str) -> Trial:
 
     def left(xp: Any, I: Any) -> Any:
         s = surrogate(xp, I)
-        return second_moments(xp, I, s, [rate(I, s)], full)[0]
+        return second_moments(xp, I, s, xp.stack([rate(I, s)]), full)[0]
 
     def right(xp: Any, I: Any) -> Any:
         s = surrogate(xp, I)
@@ -67,8 +68,8 @@ def _heterogeneity(xp: Any, I: Any) -> Any:
 SAMPLED, FULL, FAST = descent("sampled"), descent("full"), descent("fast")
 HETEROGENEITY = Trial(
     ONE_ROUND._replace(dims=({"d": 1, "n": 2, "K": 2, "M": 1, "B": 1},)),
-    left=_heterogeneity,
-    right=lambda xp, I: surrogate(xp, I).L ** 2 * center_spread(xp, I),
+    left=lambda xp, I: _heterogeneity(xp, I) / center_spread(xp, I),
+    right=lambda xp, I: surrogate(xp, I).L ** 2,
     relation="<=",
 )
 
@@ -124,13 +125,17 @@ def own_variance(xp: Any, I: Any, i: int) -> Any:
     return total / I.B
 
 
+def own_variances(xp: Any, I: Any) -> Any:
+    """V_i of every client."""
+    return xp.stack([own_variance(xp, I, i) for i in range(I.n)])
+
+
 def decomposed(xp: Any, I: Any) -> Any:
     """(1/M)[E_i V_i + Var_i(Q_i A_i (x - c_i))]."""
     Q = xp.distortion(I.A, I.gamma, fedavg(I))
-    sent = xp.stack([Q[i] @ (I.A[i] @ (I.x - I.c[i])) for i in range(I.n)])
-    mean = xp.mean(I.p, sent)
-    spread = xp.stack([own_variance(xp, I, i) + squared(sent[i] - mean) for i in range(I.n)])
-    return xp.mean(I.p, spread) / I.M
+    sent = act(Q @ I.A, I.x - I.c)
+    between = ((sent - xp.mean(I.p, sent)) ** 2).sum(-1)
+    return xp.mean(I.p, own_variances(xp, I) + between) / I.M
 
 
 def _growth(xp: Any, I: Any) -> Any:
@@ -321,16 +326,14 @@ CLAIMS = (
             Trial(DRAWS, variance, decomposed, "=="),
             Trial(
                 space(EXAMPLES, ({"d": 2, "n": 2, "m": 2, "K": 2, "B": 1},), edge=up_to(2)),
-                left=lambda xp, I: xp.total(
-                    I.p * I.p * xp.stack([own_variance(xp, I, i) for i in range(I.n)]),
-                ),
-                right=lambda xp, I: I.K * G2(xp, I) / I.B * xp.total(I.p * I.p),
+                left=lambda xp, I: xp.total(I.p * I.p * own_variances(xp, I)) / G2(xp, I),
+                right=lambda xp, I: I.K * xp.total(I.p * I.p) / I.B,
                 relation="<=",
             ),
             Trial(
                 space(EXAMPLES, ({"d": 2, "n": 1, "m": 2, "K": 3, "B": 1},), edge=up_to(4)),
-                left=lambda xp, I: own_variance(xp, I, 0),
-                right=lambda xp, I: G2(xp, I) / I.B * _growth(xp, I),
+                left=lambda xp, I: own_variance(xp, I, 0) / G2(xp, I),
+                right=lambda xp, I: _growth(xp, I) / I.B,
                 relation="<=",
             ),
             Inspection(_beyond_two_over_L),

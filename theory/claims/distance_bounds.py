@@ -28,8 +28,7 @@ def spectrum(xp: Any, I: Any) -> tuple[Any, Any]:
 
 def spread(xp: Any, I: Any) -> Any:
     """sigma_c^2 = E||c_i - c||^2."""
-    c = xp.mean(I.p, I.c)
-    return xp.mean(I.p, xp.stack([xp.total((c_i - c) ** 2) for c_i in I.c]))
+    return xp.mean(I.p, xp.stack([xp.total(gap**2) for gap in centred(xp, I)]))
 
 
 def constants(xp: Any, I: Any) -> Constants:
@@ -75,6 +74,11 @@ def hessians(xp: Any, I: Any, gamma: Any, theta: Sequence[Any]) -> Any:
     return xp.distortion(I.A, gamma, theta) @ I.A
 
 
+def centred(xp: Any, I: Any) -> Any:
+    """c_i - c."""
+    return I.c - xp.mean(I.p, I.c)
+
+
 def moved(xp: Any, p: Any, W: Any, c: Any) -> Any:
     """E[W_i c_i]."""
     return xp.mean(p, (W @ c[..., None])[..., 0])
@@ -97,7 +101,12 @@ def displacement(xp: Any, I: Any, gamma1: Any, gamma2: Any, theta: Sequence[Any]
 
 def shift(xp: Any, I: Any, gamma1: Any, gamma2: Any, theta: Sequence[Any]) -> Any:
     """x*(gamma1, Theta) - x*(gamma2, Theta)."""
-    return moved(xp, I.p, displacement(xp, I, gamma1, gamma2, theta), I.c - xp.mean(I.p, I.c))
+    return moved(xp, I.p, displacement(xp, I, gamma1, gamma2, theta), centred(xp, I))
+
+
+def condition_number(mu: Any, L: Any, gamma: Any, K: int) -> Any:
+    """kappa_gamma = phi_{K,L}(gamma) / phi_{K,mu}(gamma), the surrogate's under Theta_{1:K} (Corollary cond_fedavg)."""
+    return phi(K, L, gamma) / phi(K, mu, gamma)
 
 
 def chi(theta: Sequence[Any], gamma: Any, L: Any) -> Any:
@@ -123,12 +132,6 @@ def fedavg_distance_bound(of: Constants, gamma: Any, K: int) -> Any:
     return of.sigma_c * (1 + of.sigma_A / of.mu) * drop((1,) * K, of.L, 0 * gamma, gamma) / phi(K, of.mu, gamma)
 
 
-def tightening(xp: Any, I: Any) -> Any:
-    """(L / mu) / (phi_{K,L} / phi_{K,mu}) >= 1 (Lemma cond_number): Theorem optima_distance's bound over FedAvg's."""
-    mu, L = spectrum(xp, I)
-    return L * phi(I.K, mu, I.gamma) / (mu * phi(I.K, L, I.gamma))
-
-
 def heterogeneity_distance_bound(of: Constants, gamma: Any, K: int) -> Any:
     """sigma_c sigma_A (K / phi_{K,mu})(1 - phi_{K,L} / (K L))(2 + L / mu): vanishes with sigma_A, as the distance."""
     lost = drop((1,) * K, of.L, 0 * gamma, gamma) / of.L
@@ -140,16 +143,10 @@ def instance_optimal_bound(xp: Any, I: Any, W: Any) -> Any:
     return xp.sqrt(spread(xp, I) * xp.eigvalsh(xp.mean(I.p, W @ W.swapaxes(-1, -2)))[-1])
 
 
-def imbalance(ratio: Any, excess: Any, xp: Any) -> Any:
-    """B(t) = (t^{1/2} - t^{-1/2}) / 2 = (t - 1) / (2 t^{1/2}), given t and t - 1."""
-    return excess / (2 * xp.sqrt(ratio))
-
-
 def one_shot_bound(xp: Any, I: Any, K: int) -> Any:
-    """sigma_c B(phi_{K,L} / phi_{K,mu}), on the distance from x*(gamma, Theta_{1:K}) to c; K = 1: from x* to c."""
-    mu, L = spectrum(xp, I)
-    low, high = phi(K, mu, I.gamma), phi(K, L, I.gamma)
-    return xp.sqrt(spread(xp, I)) * imbalance(high / low, (high - low) / low, xp)
+    """sigma_c B(kappa_gamma), B(t) = (t^{1/2} - t^{-1/2}) / 2, from x*(gamma, Theta_{1:K}) to c; K = 1: from x* to c."""
+    ratio = condition_number(*spectrum(xp, I), I.gamma, K)
+    return xp.sqrt(spread(xp, I)) * (ratio - 1) / (2 * xp.sqrt(ratio))
 
 
 def largest_rate(xp: Any, eps: Any, K: int, lam: Any) -> Any:
@@ -163,18 +160,18 @@ def epsilon_distance_bound(of: Constants, eps: Any) -> Any:
 
 
 def rate_distance_bound(of: Constants, gamma1: Any, gamma2: Any, K: int) -> Any:
-    """sigma_c (1 + phi_L(gamma2) / phi_mu(gamma2))(phi_L(gamma1) - phi_L(gamma2)) / phi_mu(gamma1) (the theorem)."""
+    """sigma_c (1 + phi_L(gamma2) / phi_mu(gamma2))(phi_L(gamma1) - phi_L(gamma2)) / phi_mu(gamma1): the theorem."""
     lost = drop((1,) * K, of.L, gamma1, gamma2)
-    return of.sigma_c * (1 + phi(K, of.L, gamma2) / phi(K, of.mu, gamma2)) * lost / phi(K, of.mu, gamma1)
+    return of.sigma_c * (1 + condition_number(of.mu, of.L, gamma2, K)) * lost / phi(K, of.mu, gamma1)
 
 
 def rate_distance_bound_linear(of: Constants, gamma1: Any, gamma2: Any) -> Any:
-    """2 sigma_c (L^3 / mu^2)(gamma2 - gamma1) (the corollary, false for large K)."""
+    """2 sigma_c (L^3 / mu^2)(gamma2 - gamma1) (Corollary distance_optima_gamma, false for large K)."""
     return 2 * of.sigma_c * of.L**3 / of.mu**2 * (gamma2 - gamma1)
 
 
 def condition_fall(mu: Any, L: Any, gamma1: Any, gamma2: Any, K: int) -> Any:
-    """kappa_1 - kappa_2, kappa_j = phi_{K,L}(gamma_j) / phi_{K,mu}(gamma_j): twice the sharp bound over sigma_c."""
+    """kappa_1 - kappa_2, `condition_number` at gamma1 less at gamma2: twice the sharp bound, over sigma_c."""
     high, low = phi(K, L, gamma1), phi(K, mu, gamma1)
     lost = drop((1,) * K, L, gamma1, gamma2) * low - drop((1,) * K, mu, gamma1, gamma2) * high
     return lost / (low * phi(K, mu, gamma2))

@@ -7,18 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from theory.claims.claim import Claim, Space, Trial
-from theory.claims.distance import distance, within
+from theory.claims.distance import distance, largest, unequal, within
 from theory.claims.distance_bounds import (
+    centred,
     condition_fall,
     condition_fall_linear,
     condition_fall_log,
+    condition_number,
     constants,
     displacement,
     drop,
     epsilon_distance_bound,
+    hessians,
     instance_optimal_bound,
     largest_rate,
     losing,
+    minimizer,
     moved,
     rate_distance_bound,
     rate_distance_bound_linear,
@@ -29,63 +33,60 @@ from theory.claims.distance_bounds import (
 from theory.claims.properties import fedavg, phi
 from theory.claims.spaces import space
 
+ONE, LINE = {"d": 1, "n": 1}, {"d": 1, "n": 2}
+
 
 def drift(xp: Any, I: Any) -> Any:
     """||x*(gamma1, Theta_{1:K}) - x*(gamma2, Theta_{1:K})||."""
     return xp.norm(shift(xp, I, I.gamma1, I.gamma2, fedavg(I)))
 
 
+def drift_by_definition(xp: Any, I: Any) -> Any:
+    """The same as a difference of two minimisers, for large K."""
+    first, second = (minimizer(xp, I.p, hessians(xp, I, gamma, fedavg(I)), I.c) for gamma in (I.gamma1, I.gamma2))
+    return xp.norm(first - second)
+
+
 def _rates_rise(xp: Any, I: Any) -> bool:
-    """0 <= gamma1 <= gamma2 < 1/L."""
-    return I.gamma1 >= 0 and I.gamma2 - I.gamma1 >= 0 and 1 - I.gamma2 * spectrum(xp, I)[1] > 0
+    """0 < mu and 0 <= gamma1 <= gamma2 < 1/L."""
+    mu, L = spectrum(xp, I)
+    return mu > 0 and I.gamma1 >= 0 and I.gamma2 - I.gamma1 >= 0 and 1 - I.gamma2 * L > 0
 
 
-def _largest(A: Any) -> Any:
-    return jnp.linalg.eigvalsh(A).max()
-
-
-def two_rates(fields: str, *dims: dict[str, int]) -> Space:
+def two_rates(fields: str, *dims: dict[str, int], **extra: Any) -> Space:
     """gamma1 <= gamma2 < 1/L, neither so near to the other nor gamma2 to 0 that rounding shows."""
-    return space(
-        fields,
-        dims,
-        extra={
-            "gamma2": lambda raw, built, dims: (0.01 + 0.989 * jax.nn.sigmoid(raw)) / _largest(built["A"]),
-            "gamma1": lambda raw, built, dims: 0.99 * jax.nn.sigmoid(raw) * built["gamma2"],
-        },
-        legal=_rates_rise,
-    )
+    rates = {
+        "gamma2": lambda raw, built, dims: (0.01 + 0.989 * jax.nn.sigmoid(raw)) / largest(built["A"]),
+        "gamma1": lambda raw, built, dims: 0.99 * jax.nn.sigmoid(raw) * built["gamma2"],
+    }
+    return space(fields, dims, extra={**extra, **rates}, legal=_rates_rise)
 
 
 def small_rates(fields: str, *dims: dict[str, int]) -> Space:
     """0 <= eps <= 1 - e^{-K} and gamma <= ln(1 / (1 - eps)) / (K L)."""
-    return space(
-        fields,
-        dims,
-        extra={
-            "eps": lambda raw, built, dims: (0.001 + 0.999 * jax.nn.sigmoid(raw)) * (1 - jnp.exp(-dims["K"])),
-            "gamma": lambda raw, built, dims: (
-                largest_rate(jnp, built["eps"], dims["K"], _largest(built["A"])) * jax.nn.sigmoid(raw)
-            ),
-        },
-        legal=lambda xp, I: (
-            0 <= I.eps
-            and 1 - xp.exp(-I.K + 0 * I.eps) - I.eps >= 0
-            and I.gamma >= 0
-            and largest_rate(xp, I.eps, I.K, spectrum(xp, I)[1]) - I.gamma >= 0
-        ),
-    )
+
+    def eps(raw: Any, built: dict[str, Any], dims: dict[str, int]) -> Any:
+        return (0.001 + 0.999 * jax.nn.sigmoid(raw)) * (1 - jnp.exp(-dims["K"]))
+
+    def gamma(raw: Any, built: dict[str, Any], dims: dict[str, int]) -> Any:
+        return largest_rate(jnp, built["eps"], dims["K"], largest(built["A"])) * jax.nn.sigmoid(raw)
+
+    def legal(xp: Any, I: Any) -> bool:
+        in_range = I.eps >= 0 and 1 - xp.exp(-I.K + 0 * I.eps) - I.eps >= 0
+        return in_range and I.gamma >= 0 and largest_rate(xp, I.eps, I.K, spectrum(xp, I)[1]) - I.gamma >= 0
+
+    return space(fields, dims, extra={"eps": eps, "gamma": gamma}, legal=legal)
 
 
 def _diagonal(dims: dict[str, int]) -> Space:
-    """Clients with diagonal matrices, eigenvalues in (0, 1): where the operator norm of a spread is largest."""
+    """Clients with diagonal matrices, eigenvalues in (1/100, 1): where the operator norm of a spread is largest."""
 
     def draw(generator: np.random.Generator, dims: dict[str, int], count: int) -> dict[str, Any]:
         n, d = dims["n"], dims["d"]
         return {"eigenvalues": 3 * generator.standard_normal((count, n, d)), "p": generator.standard_normal((count, n))}
 
     def build(raw: dict[str, Any], dims: dict[str, int]) -> dict[str, Any]:
-        eigenvalues = 0.001 + 0.999 * jax.nn.sigmoid(raw["eigenvalues"])
+        eigenvalues = 0.01 + 0.99 * jax.nn.sigmoid(4 * raw["eigenvalues"])
         return {"A": eigenvalues[..., None] * jnp.eye(dims["d"]), "p": jax.nn.softmax(raw["p"])}
 
     return Space((dims,), draw, build, space("A p", (dims,)).legal)
@@ -102,10 +103,22 @@ def _scaled(xp: Any, I: Any) -> Any:
     return losing(xp, I.A, fedavg(I), I.gamma2, I.gamma2)[0] / I.K
 
 
+def _root_mean_square(xp: Any, I: Any) -> Any:
+    """||E[B_{i,2}^2]||^{1/2} and its bound phi_{K,L}(gamma2) / K."""
+    B = _scaled(xp, I)
+    return xp.stack([xp.sqrt(xp.eigvalsh(xp.mean(I.p, B @ B))[-1]), phi(I.K, spectrum(xp, I)[1], I.gamma2) / I.K])
+
+
 def _extremes(xp: Any, I: Any) -> Any:
     """lambda_max(C), and the bound on it less lambda_min(C), which exceeds the bound unless C is positive."""
     eigenvalues = xp.eigvalsh(losing(xp, I.A[0], fedavg(I), I.gamma1, I.gamma2)[1])
     return xp.stack([eigenvalues[-1], drop(fedavg(I), spectrum(xp, I)[1], I.gamma1, I.gamma2) - eigenvalues[0]])
+
+
+def decaying(*steps: int) -> Space:
+    """gamma = c / t < 1/L at a time t >= 1."""
+    t = {"t": lambda raw, built, dims: 1 + jnp.exp(raw)}
+    return space("A c p gamma", tuple({**LINE, "K": K} for K in steps), extra=t, legal=lambda xp, I: I.t >= 1)
 
 
 def _later(I: Any) -> Any:
@@ -118,15 +131,7 @@ def _step(xp: Any, I: Any) -> Any:
     return xp.norm(shift(xp, I, _later(I), I.gamma, fedavg(I))) / xp.sqrt(spread(xp, I))
 
 
-LINE, PLANE = {"d": 1, "n": 2}, {"d": 2, "n": 2}
-ONE = {"d": 1, "n": 1}
 EIGENVALUE = small_rates("A", {**ONE, "K": 2}, {**ONE, "K": 20})
-DECAYING = space(
-    "A c p gamma",
-    ({**LINE, "K": 2}, {**LINE, "K": 20}),
-    extra={"t": lambda raw, built, dims: 1 + jnp.exp(raw)},
-    legal=lambda xp, I: I.t >= 1,
-)
 
 CLAIMS = (
     Claim(
@@ -138,8 +143,8 @@ CLAIMS = (
         trial=(
             within(
                 EIGENVALUE,
-                lambda xp, I: (1 - I.eps) * I.K * spectrum(xp, I)[1],
-                lambda xp, I: phi(I.K, spectrum(xp, I)[1], I.gamma),
+                lambda xp, I: (1 - I.eps) * I.K * I.A[0, 0, 0],
+                lambda xp, I: phi(I.K, I.A[0, 0, 0], I.gamma),
             ),
         ),
         expected="HOLDS",
@@ -149,9 +154,7 @@ CLAIMS = (
             within(
                 EIGENVALUE,
                 lambda xp, I: I.eps,
-                lambda xp, I: (
-                    largest_rate(xp, I.eps, I.K, 1) * phi(I.K, spectrum(xp, I)[1], I.gamma) / spectrum(xp, I)[1]
-                ),
+                lambda xp, I: largest_rate(xp, I.eps, I.K, I.A[0, 0, 0]) * phi(I.K, I.A[0, 0, 0], I.gamma),
             ),
         ),
         note="In the proof, the terms of the derivative are nonpositive (line 1855) and 0 <= x <= K (line 1866). The "
@@ -244,9 +247,9 @@ CLAIMS = (
                 lambda xp, I: 4 * second_moments(xp, I, I.A)[1],
             ),
             within(
-                two_rates("A c p", {**PLANE, "K": 2}),
-                lambda xp, I: xp.norm(moved(xp, I.p, _scaled(xp, I), I.c - xp.mean(I.p, I.c))) / xp.sqrt(spread(xp, I)),
-                lambda xp, I: phi(I.K, spectrum(xp, I)[1], I.gamma2) / I.K,
+                two_rates("A c p", {"d": 2, "n": 2, "K": 2}),
+                lambda xp, I: xp.norm(moved(xp, I.p, _scaled(xp, I), centred(xp, I))),
+                lambda xp, I: xp.sqrt(spread(xp, I)) * _root_mean_square(xp, I),
             ),
         ),
         note="True for d = 1 and for n = 2; no counterexample is known for d <= 3. The constant 4/3 is sharp as d grows. "
@@ -261,7 +264,13 @@ CLAIMS = (
         r"\phi_{K,L}(\gamma_2)$",
         trial=(
             Trial(
-                two_rates("A", {**ONE, "K": 2}, {"d": 2, "n": 2, "K": 3}),
+                two_rates("A", {**ONE, "K": 3}),
+                left=lambda xp, I: phi(I.K, I.A[0, 0, 0], I.gamma1) - phi(I.K, I.A[0, 0, 0], I.gamma2),
+                right=lambda xp, I: drop(fedavg(I), I.A[0, 0, 0], I.gamma1, I.gamma2),
+                relation="==",
+            ),
+            Trial(
+                two_rates("A", {"d": 2, "n": 2, "K": 3}),
                 left=lambda xp, I: (
                     xp.distortion(I.A, I.gamma1, fedavg(I)) @ I.A - xp.distortion(I.A, I.gamma2, fedavg(I)) @ I.A
                 ),
@@ -271,7 +280,7 @@ CLAIMS = (
             within(
                 two_rates("A", {**ONE, "K": 2}, {"d": 2, "n": 1, "K": 5}),
                 _extremes,
-                lambda xp, I: xp.stack([drop(fedavg(I), spectrum(xp, I)[1], I.gamma1, I.gamma2)] * 2),
+                lambda xp, I: drop(fedavg(I), spectrum(xp, I)[1], I.gamma1, I.gamma2),
             ),
         ),
         expected="HOLDS",
@@ -286,7 +295,7 @@ CLAIMS = (
         trial=(
             Trial(
                 two_rates("A c p", {**LINE, "K": 80}),
-                left=drift,
+                left=drift_by_definition,
                 right=lambda xp, I: rate_distance_bound_linear(constants(xp, I), I.gamma1, I.gamma2),
                 relation="<=",
             ),
@@ -297,14 +306,23 @@ CLAIMS = (
         r"$\frac{\sigma_c}{2}(\kappa_1 - \kappa_2)$, which is at most $\frac{K-1}{4}\sigma_c\frac{L^2}{\mu}"
         r"(\gamma_2 - \gamma_1)$ and $\frac{\sigma_c}{2}\frac{L}{\mu}\ln(\gamma_2/\gamma_1)$",
         correction=(
+            Trial(
+                two_rates("A", {**LINE, "K": 5}),
+                left=lambda xp, I: (
+                    condition_number(*spectrum(xp, I), I.gamma1, I.K)
+                    - condition_number(*spectrum(xp, I), I.gamma2, I.K)
+                ),
+                right=lambda xp, I: condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K),
+                relation="==",
+            ),
             within(
-                two_rates("A c p", {**LINE, "K": 2}),
+                two_rates("c p", {**LINE, "K": 2}, A=unequal),
                 drift,
                 lambda xp, I: xp.sqrt(spread(xp, I)) * condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K) / 2,
             ),
             within(
-                two_rates("A", {**LINE, "K": 80}),
-                lambda xp, I: xp.stack([condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K)] * 2),
+                two_rates("A", {**LINE, "K": 10}),
+                lambda xp, I: condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K),
                 lambda xp, I: xp.stack(
                     [
                         condition_fall_linear(*spectrum(xp, I), I.gamma1, I.gamma2, I.K),
@@ -335,13 +353,9 @@ CLAIMS = (
         correction=(
             within(
                 two_rates("A", {**ONE, "K": 2}, {**ONE, "K": 10}),
+                lambda xp, I: drop(fedavg(I), I.A[0, 0, 0], I.gamma1, I.gamma2) * xp.stack([2, I.gamma1]),
                 lambda xp, I: (
-                    drop(fedavg(I), I.A[0, 0, 0], I.gamma1, I.gamma2) * xp.stack([2 + 0 * I.gamma1, I.gamma1])
-                ),
-                lambda xp, I: (
-                    phi(I.K, I.A[0, 0, 0], I.gamma1)
-                    * (I.gamma2 - I.gamma1)
-                    * xp.stack([I.K * I.A[0, 0, 0], 1 + 0 * I.gamma1])
+                    phi(I.K, I.A[0, 0, 0], I.gamma1) * (I.gamma2 - I.gamma1) * xp.stack([I.K * I.A[0, 0, 0], 1])
                 ),
             ),
         ),
@@ -356,7 +370,7 @@ CLAIMS = (
         r"O(1/t^2)$",
         trial=(
             within(
-                DECAYING,
+                decaying(2, 20),
                 _step,
                 lambda xp, I: condition_fall_linear(*spectrum(xp, I), _later(I), I.gamma, I.K) / 2,
             ),
@@ -367,7 +381,7 @@ CLAIMS = (
         r"\frac12\ln(1 + \frac1t)\right\}$: $O(K/t^2)$, and $O(1/t)$ uniformly in $K$",
         correction=(
             within(
-                DECAYING,
+                decaying(20),
                 _step,
                 lambda xp, I: condition_fall_log(xp, *spectrum(xp, I), _later(I), I.gamma) / 2,
             ),
@@ -375,37 +389,5 @@ CLAIMS = (
         note="A statement about large t, and t > cL, without which a minimiser need not exist, is true from some t on. "
         "The trial is the explicit constant (K-1) sigma_c c L^2 / (4 mu); the one of the corollary is false (C5), and no "
         "constant serves all K.",
-    ),
-    Claim(
-        id="L15",
-        label="lem:frac_sum",
-        line=2020,
-        statement=r"if $a_i/b_i \le c$ for positive $a_i$, $b_i$, then $\sum_i a_i / \sum_i b_i \le c$",
-        trial=(
-            Trial(
-                space("p theta", ({"n": 2, "K": 2}, {"n": 5, "K": 5})),
-                left=lambda xp, I: xp.total(I.p) / xp.total(I.theta),
-                right=lambda xp, I: xp.maximum(*(I.p / I.theta)),
-                relation="<=",
-            ),
-        ),
-        expected="HOLDS",
-        note="Tried with c = max a_i / b_i and sum a_i = 1, to which it scales. The printed induction uses the case n = 2 to "
-        "prove it; directly, sum a_i <= c sum b_i.",
-    ),
-    Claim(
-        id="L16",
-        label="lem:cond_number",
-        line=2048,
-        statement=r"for $\gamma \in [0, 1/L]$ and $K \ge 1$, $\frac{\phi_{K,L}(\gamma)}{\phi_{K,\mu}(\gamma)} \le "
-        r"\frac{L}{\mu}$",
-        trial=(
-            within(
-                space("A gamma", ({**LINE, "K": 2}, {**LINE, "K": 20})),
-                lambda xp, I: phi(I.K, spectrum(xp, I)[1], I.gamma) * spectrum(xp, I)[0],
-                lambda xp, I: phi(I.K, spectrum(xp, I)[0], I.gamma) * spectrum(xp, I)[1],
-            ),
-        ),
-        expected="HOLDS",
     ),
 )

@@ -14,9 +14,17 @@ from theory.claims.properties import phi
 
 
 def extent(xp: Any, A: Any) -> tuple[Any, Any]:
-    """mu and L of all clients."""
-    eigenvalues = xp.eigvalsh(A)
-    return xp.minimum(*eigenvalues[:, 0]), xp.maximum(*eigenvalues[:, -1])
+    """mu and L of all clients; closed forms for d <= 2, which compile faster than a general eigenvalue routine."""
+    if A.shape[-1] == 1:
+        low = high = A[:, 0, 0]
+    elif A.shape[-1] == 2:
+        middle = [(a[0, 0] + a[1, 1]) / 2 for a in A]
+        radius = [xp.sqrt(((a[0, 0] - a[1, 1]) / 2) ** 2 + a[0, 1] ** 2) for a in A]
+        low, high = ([m + sign * r for m, r in zip(middle, radius, strict=True)] for sign in (-1, 1))
+    else:
+        eigenvalues = xp.eigvalsh(A)
+        low, high = eigenvalues[:, 0], eigenvalues[:, -1]
+    return xp.minimum(*low), xp.maximum(*high)
 
 
 def trace(S: Any) -> Any:
@@ -42,6 +50,16 @@ def center_spread(xp: Any, I: Any) -> Any:
 def act(matrices: Any, vectors: Any) -> Any:
     """M_i v_i for every i."""
     return (matrices @ vectors[..., None])[..., 0]
+
+
+def solved(xp: Any, A: Any, b: Any) -> Any:
+    """A^{-1} b, by Cramer's rule for d <= 2."""
+    if len(b) == 1:
+        return b / A[0]
+    if len(b) == 2:
+        adjugate = xp.stack([A[1, 1] * b[0] - A[0, 1] * b[1], A[0, 0] * b[1] - A[1, 0] * b[0]])
+        return adjugate / (A[0, 0] * A[1, 1] - A[0, 1] * A[1, 0])
+    return xp.solve(A, b)
 
 
 def outers(vectors: Any) -> Any:
@@ -81,16 +99,20 @@ def _surrogate(xp: Any, I: Any) -> Surrogate:
         term, v = term @ step, act(step, v)
         H_i, C_i = H_i + term, C_i + outers(v)
     H = xp.mean(I.p, H_i)
-    x = xp.solve(H, xp.mean(I.p, act(H_i, I.c)))
+    x = solved(xp, H, xp.mean(I.p, act(H_i, I.c)))
     h_i = act(H_i, x - I.c)
     return Surrogate(phi(I.K, mu, I.gamma), phi(I.K, L, I.gamma), H_i, H, h_i, x, I.noise * C_i / I.B)
 
 
-def second_moments(xp: Any, I: Any, s: Surrogate, etas: Any, full: bool = False) -> Any:
-    """E||x_t - x_gamma^*||^2 for t = 2, 3, ..., one for each eta: M clients drawn iid, or all of them."""
-    m, S, errors = I.x, outer(I.x, I.x), []
+def second_moments(xp: Any, I: Any, s: Surrogate, etas: Any, full: bool = False, about: Any = None) -> Any:
+    """E||x_t - x_gamma^*||^2 for t = 2, 3, ..., one for each of the array etas: M clients drawn iid, or all of them.
+
+    `about`: x_gamma^* - x* for E||x_t - x*||^2 instead.
+    """
     constant = xp.mean(I.p * I.p, s.C_i) if full else xp.mean(I.p, s.C_i + outers(s.h_i)) / I.M
-    for eta in etas:
+
+    def one_round(state: Any, rate: Any) -> Any:
+        (m, S), (eta,) = state, rate
         HS = s.H @ S
         HSH = HS @ s.H
         square = HSH + constant
@@ -100,13 +122,24 @@ def second_moments(xp: Any, I: Any, s: Surrogate, etas: Any, full: bool = False)
             square = square + (each - HSH) / I.M
         S = S - eta * (HS + HS.T) + eta**2 * square
         m = m - eta * (s.H @ m)
-        errors.append(trace(S))
-    return xp.stack(errors)
+        return (m, S), trace(S) if about is None else trace(S) + 2 * (m @ about) + squared(about)
+
+    return xp.scan(one_round, (I.x, outer(I.x, I.x)), (etas,))
 
 
 def sigma_star(xp: Any, I: Any, s: Surrogate) -> Any:
     """sigma_*^2 = (1/M)(E_i||Q_i A_i (x_gamma^* - c_i)||^2 + E_i V_i), E||q||^2 at x_gamma^*."""
     return trace(xp.mean(I.p, outers(s.h_i) + s.C_i)) / I.M
+
+
+def messages_averaged(xp: Any, I: Any, full: bool) -> Any:
+    """1/M, or sum_i p_i^2 with full participation: what averaging leaves of the clients' own noise."""
+    return xp.total(I.p * I.p) if full else xp.array("1")[()] / I.M
+
+
+def counted(xp: Any, first: int, last: int) -> Any:
+    """first, ..., last as numbers."""
+    return xp.array(list(range(first, last + 1)))
 
 
 def positive(raw: Any, built: Any, dims: Any) -> Any:

@@ -6,6 +6,7 @@ that reaches 1 somewhere cannot be improved there; one that stays far below can;
 """
 
 import html
+import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +24,13 @@ from theory.claims import CLAIMS, find
 from theory.claims.claim import Claim, Space, Trial
 from theory.precision import float64
 from theory.trials import numeric, typeset
+from theory.trials.certify import check, round_field
 from theory.trials.search import EPSILON, ascend, instance_of
 from theory.trials.verify import compilation_cache, start_worker, write_whole
 
 FLOOR = 1e-8  # two sides that are both below say nothing about their ratio
 VIOLATED = 1.001  # drawn as a violation; closer to 1 it may be rounding
+POOL = 64  # instances drawn for each that pursuit starts from, in case few allow the gamma L asked for
 FAINTEST = 1e-3  # the lowest ratio with a colour of its own
 
 
@@ -103,8 +106,9 @@ def pinned(space: Space, rate: str) -> Space:
     def build(raw: dict[str, Any], dims: dict[str, int]) -> dict[str, Any]:
         free = {name: value for name, value in raw.items() if name != "gamma_L"}
         part = share(space, rate, free, dims, jax.lax.stop_gradient(raw["gamma_L"]))
-        part = jnp.clip(part, 1e-12, 1 - 1e-12)
-        return space.build({**free, rate: jnp.log(part) - jnp.log1p(-part)}, dims)
+        inside = (part > 0) & (part < 1)  # outside, the instance is NaN, which pursuit passes over
+        part = jnp.where(inside, part, 0.5)
+        return space.build({**free, rate: jnp.where(inside, jnp.log(part) - jnp.log1p(-part), jnp.nan)}, dims)
 
     return space._replace(build=build)
 
@@ -144,65 +148,77 @@ def template(space: Space) -> dict[str, int]:
 
 
 def sizes(space: Space, K: Sequence[int]) -> list[dict[str, int]]:
-    """The sizes to draw: one for each K, unless the claim is about K = 1, has none, or enumerates batches (m^(KB))."""
+    """The sizes to draw: one for each K, and for the claim's own if that is larger.
+
+    Not so if a claim is about K = 1, has no K, or enumerates batches (m^(K B) of them): then its own.
+    """
     base = template(space)
     own = {dims["K"]: dims for dims in reversed(space.dims) if "K" in dims}
     if "K" not in base:
         return [base]
     if set(own) == {1} or "m" in base:
         return [own[k] for k in sorted(own)]
-    return [{**base, "K": k} for k in K]
+    return [{**base, "K": k} for k in (*K, *([max(own)] if max(own) > max(K) else []))]
 
 
 @float64
 def chart(panel: Panel, effort: Effort, seed: int = 0) -> list[Cell]:
     """Every cell of a panel: one compiled pursuit per K, for all values of gamma L at once."""
-    trial = relative(_trial(panel))
+    trial = _trial(panel)
     rate = rate_of(trial.space)
     assert rate is not None
-    held = trial._replace(space=pinned(trial.space, rate))
     cells = []
     for dims in sizes(trial.space, effort.K):
         generator = np.random.default_rng([seed, zlib.crc32(panel.id.encode()), dims.get("K", 0)])
-        raw = trial.space.draw(generator, dims, effort.restarts)
-        shares = _shares(trial.space, rate, raw, dims, effort.gamma_L)
-        inside = [g for g, own in zip(effort.gamma_L, shares, strict=True) if ((own > 0) & (own < 1 - 1e-9)).any()]
-        found = dict.fromkeys(effort.gamma_L, None) | _pursue(held, rate, dims, inside, raw, effort)
+        raw = trial.space.draw(generator, dims, POOL * effort.restarts)
+        chosen = _starts(trial.space, rate, raw, dims, effort)
+        found = dict.fromkeys(effort.gamma_L, None) | _pursue(trial, rate, dims, chosen, raw, effort)
         cells += [Cell(panel, dims.get("d"), dims.get("n"), dims.get("K"), g, ratio) for g, ratio in found.items()]
     return cells
 
 
-def _shares(space: Space, rate: str, raw: dict[str, Any], dims: dict[str, int], gamma_L: Sequence[float]) -> np.ndarray:
-    """`share` of every gamma L at every start."""
+def _starts(
+    space: Space, rate: str, raw: dict[str, Any], dims: dict[str, int], effort: Effort
+) -> dict[float, np.ndarray]:
+    """For each gamma L within reach, which of the drawn instances to start from: the first that allow it."""
     of_start = jax.vmap(lambda g, r: share(space, rate, r, dims, g), (None, 0))
-    return np.asarray(jax.jit(jax.vmap(of_start, (0, None)))(jnp.asarray(gamma_L), raw))
+    shares = jax.jit(jax.vmap(of_start, (0, None)))(jnp.asarray(effort.gamma_L), raw)
+    allowed = [np.flatnonzero((own > 0) & (own < 1 - 1e-9)) for own in np.asarray(shares)]
+    return {g: np.resize(own, effort.restarts) for g, own in zip(effort.gamma_L, allowed, strict=True) if own.size}
 
 
 def _pursue(
-    trial: Trial, rate: str, dims: dict[str, int], gamma_L: list[float], raw: dict[str, Any], effort: Effort
+    trial: Trial, rate: str, dims: dict[str, int], chosen: dict[float, np.ndarray], raw: dict[str, Any], effort: Effort
 ) -> dict[float, float | None]:
-    """The largest legal ratio for each gamma L, from the same starts."""
-    if not gamma_L:
+    """The largest ratio for each gamma L that stands a second look."""
+    if not chosen:
         return {}
-    starts = {name: np.concatenate([value] * len(gamma_L)) for name, value in raw.items()}
-    starts["gamma_L"] = np.repeat(np.asarray(gamma_L), effort.restarts)
-    ratios, built = ascend(trial, dims, effort.steps, starts)
+    indices = np.concatenate(list(chosen.values()))
+    starts = {name: value[indices] for name, value in raw.items()}
+    starts["gamma_L"] = np.repeat(np.asarray(list(chosen)), effort.restarts)
+    held = relative(trial)._replace(space=pinned(trial.space, rate))
+    ratios, built = ascend(held, dims, effort.steps, starts)
     found: dict[float, float | None] = {}
-    for row, g in enumerate(gamma_L):
-        paths = row * effort.restarts + np.argsort(-ratios[row * effort.restarts : (row + 1) * effort.restarts])
-        found[g] = next((float(ratios[i]) for i in paths if _admissible(trial, rate, dims, built, int(i), g)), None)
+    for row, g in enumerate(chosen):
+        first = row * effort.restarts
+        for path in first + np.argsort(-ratios[first : first + effort.restarts]):
+            instance = {name: value[path] for name, value in built.items()}
+            reached = float(instance[rate]) * float(curvature(instance))
+            if math.isclose(reached, g, rel_tol=1e-6) and _stands(trial, dims, instance, float(ratios[path])):
+                found[g] = float(ratios[path])
+                break
     return found
 
 
-def _admissible(
-    trial: Trial, rate: str, dims: dict[str, int], built: dict[str, Any], index: int, gamma_L: float
-) -> bool:
-    """Whether an instance meets the claim's assumptions and has the gamma L that was asked for."""
-    instance = {name: value[index] for name, value in built.items()}
-    reached = float(instance[rate]) * float(curvature(instance))
-    return math.isclose(reached, gamma_L, rel_tol=1e-6) and bool(
-        trial.space.legal(numeric, instance_of(instance, dims))
-    )
+def _stands(trial: Trial, dims: dict[str, int], instance: dict[str, Any], ratio: float) -> bool:
+    """Whether an instance meets the claim's assumptions; one that violates the claim has to do both in fractions."""
+    if ratio <= VIOLATED:
+        return bool(trial.space.legal(numeric, instance_of(instance, dims)))
+    for denominator, down in itertools.product((10**6, 10**3, 10**9, 10**12), (False, True)):
+        fractions = {name: round_field(name, value, denominator, down) for name, value in instance.items()}
+        if check(trial, dims, fractions) is not None:
+            return True
+    return False
 
 
 def charts(panels: list[Panel], effort: Effort, seed: int, jobs: int) -> Iterator[list[Cell]]:
@@ -229,40 +245,43 @@ def title_of(panel: Panel, panels: list[Panel], claim: Claim) -> str:
 
 
 def picture(claim: Claim, cells: list[Cell]) -> Any:
-    """The panels of a claim side by side: one colour scale for the whole atlas, orange where a bound is exceeded."""
+    """The panels of a claim, one below the other: one colour scale for the whole atlas, orange where a bound fails."""
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm
 
     panels = list(dict.fromkeys(cell.panel for cell in cells))
     columns = sorted({cell.gamma_L for cell in cells if cell.ratio is not None})
-    rows = sorted({cell.K or 0 for cell in cells})
+    rows = {panel: sorted({cell.K or 0 for cell in cells if cell.panel == panel}) for panel in panels}
     norm = LogNorm(FAINTEST, VIOLATED)
-    colours = colormaps["cividis"].with_extremes(over=plots.COLOURS[1], under=colormaps["cividis"](0.0))
-    figure, axes = plots.panels(len(panels), squeeze=False, sharey=True)
-    figure.set_size_inches(0.9 + len(panels) * (0.45 + 0.4 * len(columns)), 1.5 + 0.36 * len(rows))
+    colours = colormaps["cividis"].with_extremes(over=plots.COLOURS[1])
+    figure, axes = plots.panels(len(panels), squeeze=False, sharex=True)
+    heights = [0.5 + 0.3 * len(rows[panel]) for panel in panels]
+    figure.set_size_inches(1.6 + 0.46 * max(len(columns), 6), 0.8 + sum(heights))
+    places = figure.add_gridspec(len(panels), 1, height_ratios=heights)
     image = None
-    for axis, panel in zip(axes[0], panels, strict=True):
-        grid = np.full((len(rows), len(columns)), np.nan)
+    for place, axis, panel in zip(places, axes[0], panels, strict=True):
+        axis.set_subplotspec(place)
+        grid = np.full((len(rows[panel]), len(columns)), np.nan)
         for cell in cells:
             if cell.panel == panel and cell.ratio is not None:
-                grid[rows.index(cell.K or 0), columns.index(cell.gamma_L)] = cell.ratio
-        shown = np.ma.masked_invalid(np.maximum(grid, FAINTEST / 10))
+                grid[rows[panel].index(cell.K or 0), columns.index(cell.gamma_L)] = cell.ratio
+        shown = np.ma.masked_invalid(np.maximum(grid, FAINTEST))
         image = axis.pcolormesh(shown, norm=norm, cmap=colours, edgecolors="white", linewidth=0.6)
         for (row, column), ratio in np.ndenumerate(grid):
             if np.isfinite(ratio):
-                dark = ratio <= VIOLATED and norm(max(ratio, FAINTEST)) < 0.55
-                ink = "white" if dark else "black"
-                axis.text(column + 0.5, row + 0.5, short(ratio), ha="center", va="center", fontsize=6.5, color=ink)
+                ink = "white" if norm(max(ratio, FAINTEST)) < 0.55 else "black"
+                axis.text(column + 0.5, row + 0.5, short(ratio), ha="center", va="center", fontsize=7, color=ink)
         axis.grid(False)
         axis.set_facecolor("0.93")
         axis.patch.set(hatch="////", edgecolor="0.8")
-        axis.set_xticks(np.arange(len(columns)) + 0.5, [f"{g:g}" for g in columns], fontsize=7)
-        axis.set_yticks(np.arange(len(rows)) + 0.5, [str(K) if K else "any" for K in rows], fontsize=8)
-        axis.tick_params(length=0)
-        axis.set_xlabel(f"${typeset.symbol(rate_of(_trial(panel).space) or 'gamma')} L$")
-        axis.set_title(title_of(panel, panels, claim), fontsize=9)
-    axes[0][0].set_ylabel("$K$")
-    bar = figure.colorbar(image, ax=list(axes[0]), extend="max", pad=0.015, fraction=0.05, aspect=16)
+        axis.set_xticks(np.arange(len(columns)) + 0.5, [f"{g:g}" for g in columns], fontsize=8)
+        axis.set_yticks(np.arange(len(grid)) + 0.5, [str(K) if K else "any" for K in rows[panel]], fontsize=8)
+        axis.tick_params(length=0, labelbottom=panel == panels[-1])
+        axis.set_ylabel("$K$")
+        axis.set_title(title_of(panel, panels, claim), fontsize=9, loc="left")
+    rate = rate_of(_trial(panels[0]).space) or "gamma"
+    axes[0][-1].set_xlabel(f"${typeset.symbol(rate)} L$")
+    bar = figure.colorbar(image, ax=list(axes[0]), extend="max", pad=0.02, fraction=0.06, aspect=18)
     bar.set_ticks([1e-3, 1e-2, 1e-1, 1], labels=["0.001", "0.01", "0.1", "1"], fontsize=7)
     bar.ax.minorticks_off()
     bar.set_label("left / right", fontsize=8)
@@ -296,8 +315,9 @@ def summary(claim: Claim, cells: list[Cell]) -> str:
 INTRODUCTION = (
     r"For every inequality, the largest left side / right side that gradient ascent found with $\gamma L$ and $K$ "
     r"held: all else about the instance is chosen to make it large. 1 means that the bound is reached and cannot be "
-    r"improved there; orange, above 1, that it is violated; hatched, that $\gamma$ is out of the claim's range. One "
-    r"colour scale for all. Every ratio is a lower bound of the true maximum, for the sizes d and n in `atlas.csv`."
+    r"improved there; orange, above 1, that it is violated, in exact arithmetic too; hatched, that no instance was "
+    r"found, most often because $\gamma$ is out of the claim's range. One colour scale for all. Every ratio is a "
+    r"lower bound of the true maximum, for the sizes d and n in `atlas.csv`."
 )
 
 

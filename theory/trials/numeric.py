@@ -79,6 +79,16 @@ def each(of: Callable[[Any], Any], draws: Any) -> Any:
     return jax.vmap(of)(draws)
 
 
+def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: tuple[Any, ...]) -> Any:
+    """The outputs of ``step(state, inputs_t) -> (state, output)`` for t = 1, 2, ..."""
+    return jax.lax.scan(step, state, inputs)[1]
+
+
+def enclosed(value: Any) -> Any:
+    """A number; in exact arithmetic, as a ball."""
+    return value
+
+
 def quadratic_loss(x: Any, batch: tuple[Any, Any]) -> Any:
     """The mean of (x - c)^T A (x - c) / 2 over a mini-batch (A, c)."""
     A, c = batch

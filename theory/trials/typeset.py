@@ -42,6 +42,9 @@ class Unreadable(ValueError):
 
 def mathml(latex: str, display: bool = False) -> str:
     """LaTeX as MathML; `Unreadable` where that cannot be."""
+    bare = re.sub(r"\\[{}]", "", latex)
+    if bare.count("{") != bare.count("}"):
+        raise Unreadable(f"mathematics must have braces that match, got {latex!r}")
     try:
         root = Converter(display="block" if display else "inline").convert_to_element(
             re.sub(r"\\arg(?![A-Za-z])", r"\\operatorname{arg}", latex)
