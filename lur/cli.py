@@ -45,6 +45,7 @@ def verify(
     errata: Path | None = None,
     atlas: Path | None = None,
     full: bool = False,
+    budget: float = 1.0,
     seed: int = 0,
     jobs: int | None = None,
     list: bool = False,
@@ -61,6 +62,7 @@ def verify(
         errata: Write what is printed beside what is true, as errata.md and errata.html, into this folder.
         atlas: Draw how tight each bound is, over gamma L and K, into this folder.
         full: The exhaustive budget instead of the quick one.
+        budget: How hard to look, as a multiple of the quick (or full) budget.
         seed: Seed of all sampling.
         jobs: Claims tried at once; by default one per core.
         list: List the claims and stop.
@@ -77,6 +79,8 @@ def verify(
     jobs = os.cpu_count() or 1 if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"--jobs must be >= 1, got {jobs}")
+    if not budget > 0:
+        raise ValueError(f"--budget must be > 0, got {budget}")
     ids = [find(id).id for id in claim] or [entry.id for entry in CLAIMS]
     for option, folder in (("--figures", figures), ("--errata", errata), ("--atlas", atlas)):
         if folder is not None:
@@ -87,7 +91,9 @@ def verify(
         check_ids(ids)
     with tempfile.TemporaryDirectory() as scratch:
         record = json or (Path(scratch) / "record.json" if errata else None)
-        status = trial.verify([*dict.fromkeys(ids)], json_path=record, full=full, seed=seed, jobs=jobs, quiet=quiet)
+        status = trial.verify(
+            [*dict.fromkeys(ids)], json_path=record, full=full, seed=seed, jobs=jobs, quiet=quiet, budget=budget
+        )
         if status == 130:
             return status
         paths: Sequence[Path] = ()

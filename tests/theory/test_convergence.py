@@ -1,6 +1,5 @@
-"""Exact second moments of LocalUpdate and the repaired bounds: published numbers, enumeration, the claims' own sides."""
+"""Exact second moments of LocalUpdate and the repaired bounds: published numbers, enumeration, the claims' sides."""
 
-import itertools
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -8,17 +7,19 @@ import numpy as np
 import pytest
 
 import theory
-from tests.theory.evaluate import array, number, problem_of
+from tests.theory.evaluate.inputs import array, messages_of, number, problem_of
 from tests.theory.tables import PROBLEMS
-from theory import convergence
+from theory import convergence, exact
+from theory.claims import moments
 
 pytestmark = pytest.mark.x64
 
 
 def theta_named(text):
     """'1:3' is Theta_{1:3}, 'Theta_3' is Theta_3."""
-    K = int(text.strip("1:").strip("Theta_")) if not text.startswith("1:") else int(text[2:])
-    return (1.0,) * K if text.startswith("1:") else (0.0,) * (K - 1) + (1.0,)
+    if text.startswith("1:"):
+        return (1.0,) * int(text[2:])
+    return (0.0,) * (int(text.removeprefix("Theta_")) - 1) + (1.0,)
 
 
 def setting(inputs, problems):
@@ -120,7 +121,19 @@ def decaying_server(inputs, problems):
     return found
 
 
+def message_variance(inputs, problems):
+    """Lemma var_bound for one client with additive noise; a client's c does not matter."""
+    client, K = inputs["client"], inputs["K"]
+    A, c_z, p_z = array(client["A_z"])[0], array(client["c_z"]), array(client["p"])
+    g = (c_z - p_z @ c_z) @ A
+    C = (g.T * p_z) @ g / inputs["B"]
+    sent = convergence.message_noise(theory.Problem(A[None], c_z[:1]), number(inputs["gamma"]), (1.0,) * K, C)
+    G2 = np.trace(C) * inputs["B"]
+    return {"Var_InnerLoop": jnp.trace(sent[0]), "G2": G2, "printed_bound": K * G2 / (inputs["M"] * inputs["B"])}
+
+
 EVALUATE = {
+    "L17": message_variance,
     "B10": stationary,
     "B10t": transient,
     "L19": descent,
@@ -216,3 +229,122 @@ def test_published_file(id, published):
     assert claims[id]["instances"]
     for instance in claims[id]["instances"]:
         check(id, instance, problems)
+
+
+P5 = theory.Problem(*(array(PROBLEMS["P5"][name]) for name in ("A", "c", "p")))
+P2 = theory.Problem(*(array(PROBLEMS["P2"][name]) for name in ("A", "c", "p")))
+
+
+@pytest.mark.parametrize(("M", "sampling"), [(1, "iid"), (2, "iid"), (2, "without replacement"), (3, "full")])
+def test_moments_are_those_of_every_possible_run(M, sampling):
+    """All choices of clients over three rounds, with gamma_t and eta_t of their own."""
+    gammas, etas, theta, x1 = (0.3, 0.2, 0.1), (0.1, 0.05, 0.2), (1.0, 0.5, 2.0), np.array([2.0])
+    choices = {
+        "iid": list(itertools.product(range(3), repeat=M)),
+        "without replacement": list(itertools.combinations(range(3), M)),
+        "full": [(0, 1, 2)],
+    }[sampling]
+    runs = []
+    for chosen in itertools.product(choices, repeat=3):
+        x = x1
+        for gamma, eta, clients in zip(gammas, etas, chosen, strict=True):
+            H = np.asarray(theory.client_hessians(P5, gamma, theta))
+            x = x - eta * np.mean([H[i] @ (x - P5.c[i]) for i in clients], axis=0)
+        runs.append(x)
+    found = convergence.moments(
+        P5, x1, np.array(gammas), theta, np.array(etas), 3, M=M, sampling=sampling, about=np.zeros(1)
+    )
+    np.testing.assert_allclose(found.mean[-1], np.mean(runs, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.covariance[-1], np.cov(np.ravel(runs), ddof=0).reshape(1, 1), rtol=1e-11, atol=1e-15
+    )
+
+
+def test_noise_of_any_theta_is_that_of_every_possible_message():
+    client = {"A_z": [[["2", "1"], ["1", "3"]]] * 2, "c_z": [["1", "0"], ["-1", "2"]], "p": ["1/3", "2/3"]}
+    theta = (1.0, 2.0, 0.5)
+    sent, probability = messages_of({"client": client, "gamma": "1/5", "x": ["1", "2"], "B": 1}, theta)
+    A, c_z, p_z = array(client["A_z"])[0], array(client["c_z"]), array(client["p"])
+    g = (c_z - p_z @ c_z) @ A
+    found = convergence.message_noise(theory.Problem(A[None], c_z[:1]), 0.2, theta, (g.T * p_z) @ g)
+    np.testing.assert_allclose(found[0], np.cov(sent.T, aweights=probability, ddof=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("sampling", ["iid", "full"])
+def test_moments_settle_at_the_stationary_covariance(sampling):
+    theta, optimum = (1.0, 1.0), theory.surrogate_minimizer(P2, 0.25, (1.0, 1.0))
+    options = {"M": 2, "sampling": sampling, "noise": np.diag([1.0, 0.5])}
+    found = convergence.moments(P2, np.ones(2), 0.25, theta, 0.1, 400, about=optimum, **options)
+    Sigma = convergence.stationary_covariance(P2, 0.25, theta, 0.1, **options)
+    np.testing.assert_allclose(found.second[-1], Sigma, rtol=1e-10)
+
+
+@pytest.mark.parametrize("slower", [False, True])
+@pytest.mark.parametrize(("M", "sampling"), [(1, "iid"), (3, "full")])
+def test_theorem_8_repaired_bounds_what_happens(slower, M, sampling):
+    K, rounds, x = 20, 200, np.array([1.0, -1.0])
+    options = {"M": M, "sampling": sampling, "noise": np.eye(2)}
+    gamma, eta = convergence.decaying_schedule(P2, K, rounds, slower=slower)
+    errors = convergence.mean_square_error(P2, x, gamma, (1.0,) * K, eta, rounds, **options)
+    bound = convergence.decaying_client_bound(P2, x, K, np.arange(1.0, rounds + 2), slower=slower, **options)
+    assert (np.asarray(errors) <= np.asarray(bound)).all()
+
+
+def test_theorem_8_as_printed_fails_for_many_local_steps():
+    """x_1 = x_1^*, no noise, K = 2700, full participation: the bias decays slower than the printed bound."""
+    problem = theory.Problem([[[1.0]], [[3.0]]], [[0.0], [1.0]], [0.8, 0.2])
+    K, rounds = 2700, 1803
+    gamma, eta = convergence.decaying_schedule(problem, K, rounds)
+    start = theory.surrogate_minimizer(problem, gamma[0], (1.0,) * K)
+    errors = convergence.mean_square_error(problem, start, gamma, (1.0,) * K, eta, rounds, sampling="full")
+    printed = 16 * 0.16 * 9 / (27 + rounds + 1)
+    np.testing.assert_allclose([errors[-1], printed], [0.0126475495426, 0.0125832878209], rtol=1e-11)
+
+
+def test_the_claims_carry_the_same_recursion():
+    """`theory.claims.moments` in fractions against `theory.convergence` in floats."""
+    fields = {name: exact.array(PROBLEMS["P2"][name]) for name in ("A", "c", "p")}
+    I = SimpleNamespace(
+        **fields,
+        x=exact.array(["1", "-2"]),
+        gamma=exact.rational("1/4"),
+        noise=exact.rational(3),
+        d=2,
+        n=3,
+        K=3,
+        M=2,
+        B=2,
+    )
+    etas, options = exact.array(["1/10", "1/20", "1/5"]), {"M": 2, "noise": np.diag([1.5, 0.0])}
+    s = moments.surrogate(exact, I)
+    for full, sampling in ((False, "iid"), (True, "full")):
+        expected = moments.second_moments(exact, I, s, etas, full)
+        found = convergence.mean_square_error(
+            P2, array(s.x + I.x), 0.25, (1.0,) * 3, array(etas), 3, target=array(s.x), sampling=sampling, **options
+        )
+        np.testing.assert_allclose(found[1:], expected.astype(float), rtol=1e-12)
+    sigma = convergence.noise_at_minimizer(P2, 0.25, (1.0,) * 3, **options)
+    np.testing.assert_allclose(sigma, float(moments.sigma_star(exact, I, s)), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"M": 0}, "M must be an integer >= 1"),
+        ({"M": 2, "sampling": "without replacement"}, "needs a uniform p"),
+        ({"sampling": "some"}, "sampling must be"),
+        ({"noise": np.eye(3)}, "noise must be covariances"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        convergence.mean_square_error(P2, np.ones(2), 0.1, (1.0,), 0.1, 1, **options)
+
+
+def test_bounds_refuse_rates_they_do_not_cover():
+    with pytest.raises(ValueError, match=r"eta must be in \[0, 1/\(2 L_gamma\)\]"):
+        convergence.descent_bound(P5, np.ones(1), 0.1, 2, 1.0)
+    with pytest.raises(ValueError, match=r"gamma must be in \[0, 1/L\]"):
+        convergence.surrogate_range(P5, 1.0, 2)
+    with pytest.raises(ValueError, match="eta must keep the second moments stable"):
+        convergence.stationary_covariance(P5, 0.1, (1.0, 1.0), 5.0)

@@ -1,5 +1,7 @@
 """The errata: rendered mathematics, counterexamples in fractions, and nothing of a row that a browser would run."""
 
+import subprocess
+import sys
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -135,3 +137,56 @@ def test_rows_that_are_not_as_recorded_say_so():
     page = errata.as_html([undecided], False, 0)
     assert "FALSE; this run found otherwise" in page
     assert "The correction did not stand its trial (falls)." in page
+
+
+LUR = [sys.executable, "-c", "import sys; from lur.cli import main; sys.exit(main())"]
+
+
+def _verify(*arguments):
+    return subprocess.run([*LUR, "verify", *arguments], capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_the_command_writes_the_sheet_after_the_verdicts(tmp_path):
+    done = _verify("--claim", "L5", "--seed", "3", "--errata", str(tmp_path / "sheet"))
+    assert done.returncode == 0, done.stderr
+    paths = [str(tmp_path / "sheet" / name) for name in ("errata.md", "errata.html")]
+    assert done.stdout.splitlines()[-2:] == paths
+    markdown = (tmp_path / "sheet" / "errata.md").read_text()
+    assert "Line 482: L5 FALSE" in markdown
+    assert "Seed: 3." in markdown
+    assert sorted(path.name for path in (tmp_path / "sheet").iterdir()) == ["errata.html", "errata.md"]
+
+
+@pytest.mark.parametrize("option", ["--errata", "--atlas", "--figures"])
+def test_a_folder_that_cannot_be_is_refused_before_anything_runs(option, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder, message in ((file, "must name a folder, got the file"), (file / "below", "cannot")):
+        done = _verify(option, str(folder))
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"lur: {option} must name a folder")
+        assert message in done.stderr
+        assert done.stdout == ""
+
+
+def test_an_atlas_of_nothing_is_refused_before_anything_runs(tmp_path):
+    done = _verify("--claim", "L5", "--atlas", str(tmp_path / "atlas"))
+    assert done.returncode == 2
+    assert "--atlas must have a claim with an inequality in gamma, got only L5" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("when", ["verdicts", "atlas"])
+def test_an_interrupted_command_writes_neither(when, tmp_path, monkeypatch):
+    from lur import cli
+    from theory.trials import atlas
+    from theory.trials import verify as trial
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trial, "rows", interrupt if when == "verdicts" else lambda *_: iter([ROW | {"id": "L9"}]))
+    monkeypatch.setattr(atlas, "charts", interrupt)
+    folders = {"atlas": tmp_path / "atlas"} | ({"errata": tmp_path / "errata"} if when == "verdicts" else {})
+    assert cli.verify(claim=("L9",), quiet=True, **folders) == 130
+    assert not list(tmp_path.iterdir())

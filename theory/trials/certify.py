@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
-from flint import fmpq
+from flint import arb, fmpq
 
 from theory import exact
 from theory.claims.claim import Trial
@@ -85,8 +85,9 @@ def plain(value: Any) -> Any:
 
 
 def text(side: Any) -> str:
-    """A side in words: fractions as they are, balls to 20 digits."""
-    shown = [str(v) if isinstance(v, fmpq) else v.str(20, radius=False) for v in map(_number, entries(side))]
+    """A side in words: short fractions as they are, long ones and balls to 20 digits."""
+    numbers = [_number(v) for v in entries(side)]
+    shown = [str(v) if isinstance(v, fmpq) and len(str(v)) <= 40 else arb(v).str(20, radius=False) for v in numbers]
     return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
 
 

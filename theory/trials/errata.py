@@ -35,12 +35,13 @@ MEANINGS = {
     "HOLDS": "no violation was found; equalities were also checked exactly, in fractions",
 }
 SHOWN_FINDINGS = 3
+SEPARATOR = r",\quad "
 
 
 class Display(NamedTuple):
-    """A formula on a line of its own."""
+    """Formulas on lines of their own, broken between them where they do not fit."""
 
-    latex: str
+    formulas: tuple[str, ...]
 
 
 class Entry(NamedTuple):
@@ -64,7 +65,8 @@ def kinds(id: str) -> tuple[str, str]:
 
 def measure(value: float) -> str:
     """A ratio to four digits; one that pursuit drove to nothing is 0."""
-    return "0" if abs(value) < 1e-20 else f"{value:.4g}"
+    shown = "0" if abs(value) < 1e-20 else f"{value:.4g}"
+    return f"${number(shown)}$" if "e" in shown else shown
 
 
 def entries_of(side: str) -> list[str]:
@@ -109,30 +111,29 @@ def counterexample(found: dict[str, Any]) -> list[str | Display]:
     equations = [equation for name, value in found["instance"].items() for equation in field(name, value)]
     left, right = (tuple_of(entries_of(found[side])) for side in ("left", "right"))
     return [
-        Display(r",\quad ".join(equations)),
+        Display(tuple(equations)),
         "where the left side and the right side are",
-        Display(rf"{left} \quad\text{{and}}\quad {right}"),
+        Display((left, right)),
     ]
 
 
 def tightness(row: dict[str, Any]) -> str:
     """How far the printed form is exceeded, and how tight the true one is."""
     kind, corrected_kind = kinds(row["id"])
-    said = []
-    ratio, correction = row["ratio"], row["correction"]
-    if kind == "ratio" and ratio is not None:
-        if row["counterexample"]:
-            said.append(f"The printed bound is exceeded up to {measure(ratio)} times.")
-        else:
-            said.append(f"Largest ratio found of the printed sides: {measure(ratio)}.")
+    correction = row["correction"]
+    ratios, said = [], []
+    if kind == "ratio" and row["ratio"] is not None:
+        ratios.append(f"{measure(row['ratio'])} as printed")
     if correction and correction["outcome"] != "stands":
         said.append(f"The correction did not stand its trial ({correction['outcome']}).")
     elif correction and corrected_kind == "ratio":
-        said.append(f"Largest ratio found of the sides of the true form: {measure(correction['ratio'])}.")
+        ratios.append(f"{measure(correction['ratio'])} in the true form")
     elif correction and corrected_kind == "discrepancy":
         said.append("The true form is an equality: it held exactly wherever it was tried in fractions.")
     elif correction:
         said.append("The true form stood its trial.")
+    if ratios:
+        said.insert(0, f"Largest left side / right side found: {', '.join(ratios)}.")
     return " ".join(said)
 
 
@@ -228,7 +229,7 @@ def markdown(rows: list[dict[str, Any]], full: bool, seed: int) -> str:
             "| --- | ---: | --- | --- | --- |",
         ]
         lines += [
-            f"| {plain_markdown(row['id'])} | {row['line']} | {to_markdown(row['statement'])} | {standing(row)} | "
+            f"| {plain_markdown(row['id'])} | {row['line']} | {to_markdown(row['statement'])} | {to_markdown(standing(row))} | "
             f"{to_markdown(remark(row))} |"
             for row in holds
         ]
@@ -241,7 +242,7 @@ def _markdown_title(row: dict[str, Any]) -> str:
 
 def _markdown_block(block: str | Display) -> str:
     if isinstance(block, Display):
-        return f"$${markdown_mathematics(block.latex)}$$"
+        return f"$${markdown_mathematics(SEPARATOR.join(block.formulas))}$$"
     return to_markdown(block)
 
 
@@ -272,7 +273,7 @@ def as_html(rows: list[dict[str, Any]], full: bool, seed: int) -> str:
         body.append("<th>statement<th>largest ratio or checks<th>remarks</thead><tbody>")
         body += [
             f'<tr id="{html.escape(row["id"])}"><td><b>{html.escape(row["id"])}</b><td class="number">{row["line"]}'
-            f'<td class="long">{to_html(row["statement"])}<td>{html.escape(standing(row))}'
+            f'<td class="long">{to_html(row["statement"])}<td>{to_html(standing(row))}'
             f'<td class="long">{to_html(remark(row))}'
             for row in holds
         ]
@@ -287,10 +288,7 @@ def _badge(verdict: str) -> str:
 def _html_block(block: str | Display) -> str:
     if not isinstance(block, Display):
         return to_html(block)
-    try:
-        return mathml(block.latex, display=True)
-    except Unreadable:
-        return f"<code>{html.escape(block.latex)}</code>"
+    return f'<div class="formulas">{", ".join(to_html(f"${formula}$") for formula in block.formulas)}</div>'
 
 
 def write(rows: list[dict[str, Any]], folder: Path, *, full: bool = False, seed: int = 0) -> tuple[Path, Path]:

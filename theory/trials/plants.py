@@ -93,8 +93,8 @@ def table(outcomes: list[Outcome]) -> str:
     tried = sum(o.seeds for o in outcomes)
     caught, accused = sum(o.spoilt_refuted for o in outcomes), sum(o.right_refuted for o in outcomes)
     rows: list[Any] = [
-        f"Planted errors refuted: {caught} of {tried} ({caught / tried:.0%}). Right forms refuted: {accused} of {tried} "
-        f"({accused / tried:.0%}).",
+        f"Planted errors refuted: {caught} of {tried} ({caught / tried:.0%}). Right forms refuted: {accused} of {tried}"
+        f" ({accused / tried:.0%}).",
         "",
         "| claim | label | planted error | refuted | right form refuted |",
         "|---|---|---|---|---|",

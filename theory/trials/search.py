@@ -4,6 +4,7 @@ The theorem's own slack is the loss. Ratios compare (left + EPSILON) with (right
 that both vanish agree instead of dividing rounding noise by itself.
 """
 
+import math
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,6 +28,13 @@ class Budget(NamedTuple):
     restarts: int
     steps: int
     exact: int
+
+
+def scaled(budget: Budget, factor: float) -> Budget:
+    """A budget `factor` times as large, and never empty."""
+    if not (math.isfinite(factor) and factor > 0):
+        raise ValueError(f"budget must be a number > 0, got {factor}")
+    return Budget(*(max(2, round(count * factor)) for count in budget))
 
 
 QUICK = Budget(samples=2048, restarts=48, steps=250, exact=12)

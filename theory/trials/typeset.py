@@ -40,15 +40,13 @@ class Unreadable(ValueError):
     """LaTeX that has no MathML here: a command that is not known, braces that do not match."""
 
 
-def mathml(latex: str, display: bool = False) -> str:
+def mathml(latex: str) -> str:
     """LaTeX as MathML; `Unreadable` where that cannot be."""
     bare = re.sub(r"\\[{}]", "", latex)
     if bare.count("{") != bare.count("}"):
         raise Unreadable(f"mathematics must have braces that match, got {latex!r}")
     try:
-        root = Converter(display="block" if display else "inline").convert_to_element(
-            re.sub(r"\\arg(?![A-Za-z])", r"\\operatorname{arg}", latex)
-        )
+        root = Converter().convert_to_element(re.sub(r"\\arg(?![A-Za-z])", r"\\operatorname{arg}", latex))
     except Exception as error:  # the package has no common base of its errors
         raise Unreadable(f"mathematics must be LaTeX that latex2mathml reads, got {latex!r}") from error
     _clean(root, latex)
@@ -195,9 +193,8 @@ h3 { font-size: 1.02rem; margin: 0 0 .5rem }
 article { border-top: 1px solid var(--line); padding: 1rem 0 }
 dl { margin: 0; display: grid; grid-template-columns: 8rem 1fr; gap: .45rem 1rem }
 dt { color: GrayText } dd { margin: 0; min-width: 0; overflow-x: auto; overflow-y: hidden }
-math { font-size: 1.06em } math[display=block], .wide { display: block; overflow-x: auto; overflow-y: hidden }
-math[display=block] { text-align: left; padding: .1rem 0 }
-.wide { overflow-wrap: normal }
+math { font-size: 1.06em } .formulas math { math-style: normal }
+.formulas { line-height: 2.1; word-spacing: .25em }
 table { border-collapse: collapse; font-size: .93rem; width: 100% }
 th, td { text-align: left; vertical-align: top; padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line) }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }

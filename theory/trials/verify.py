@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,21 @@ def compilation_cache() -> None:
 
 
 def start_worker() -> None:
-    """A worker leaves Ctrl-C to its parent."""
+    """A worker leaves Ctrl-C to its parent, and ends with it however that ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     compilation_cache()
 
 
-def try_by_id(id: str, full: bool, seed: int) -> dict[str, Any]:
+def try_by_id(id: str, full: bool, seed: int, budget: float = 1.0) -> dict[str, Any]:
     """One claim's row of the record; runs in a worker process."""
     from theory.claims import find
     from theory.trials import FULL, QUICK, try_claim
+    from theory.trials.search import scaled
 
-    result = try_claim(find(id), FULL if full else QUICK, seed)
+    result = try_claim(find(id), scaled(FULL if full else QUICK, budget), seed)
     claim, evidence, correction = result.claim, result.evidence, result.correction
     return {
         "id": claim.id,
@@ -62,20 +67,23 @@ def try_by_id(id: str, full: bool, seed: int) -> dict[str, Any]:
     }
 
 
-def rows(ids: list[str], full: bool, seed: int, jobs: int) -> Iterator[dict[str, Any]]:
+def rows(ids: list[str], full: bool, seed: int, jobs: int, budget: float = 1.0) -> Iterator[dict[str, Any]]:
     """The rows of all claims, as they are decided."""
     if jobs == 1 or len(ids) == 1:
         compilation_cache()
         for id in ids:
-            yield try_by_id(id, full, seed)
+            yield try_by_id(id, full, seed, budget)
         return
     with ProcessPoolExecutor(min(jobs, len(ids)), get_context("spawn"), start_worker) as pool:
-        futures = [pool.submit(try_by_id, id, full, seed) for id in ids]
+        futures = [pool.submit(try_by_id, id, full, seed, budget) for id in ids]
         try:
             for future in as_completed(futures):
                 yield future.result()
-        finally:
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in active_children():
+                worker.terminate()
+            raise
 
 
 def check_writable(path: Path) -> None:
@@ -143,7 +151,9 @@ def _short(value: Any) -> str:
     return f"[{', '.join(_short(v) for v in value)}]" if isinstance(value, list) else str(value)
 
 
-def verify(ids: list[str], *, json_path: Path | None, full: bool, seed: int, jobs: int, quiet: bool) -> int:
+def verify(
+    ids: list[str], *, json_path: Path | None, full: bool, seed: int, jobs: int, quiet: bool, budget: float = 1.0
+) -> int:
     """Try the claims, print the table, write the record. Returns the exit status: 0 if all are as recorded."""
     if json_path is not None:
         check_writable(json_path)
@@ -160,7 +170,7 @@ def verify(ids: list[str], *, json_path: Path | None, full: bool, seed: int, job
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
         bar = progress.add_task(f"trying {len(ids)} claims", total=len(ids))
         try:
-            for row in rows(ids, full, seed, jobs):
+            for row in rows(ids, full, seed, jobs, budget):
                 decided.append(row)
                 progress.update(bar, advance=1, description=f"{row['id']} {row['verdict']}")
                 if not console.is_terminal:
@@ -181,7 +191,10 @@ def verify(ids: list[str], *, json_path: Path | None, full: bool, seed: int, job
     if json_path is not None:
         write_whole(
             json_path,
-            json.dumps({"seed": seed, "budget": "full" if full else "quick", "claims": decided}, indent=1) + "\n",
+            json.dumps(
+                {"seed": seed, "budget": "full" if full else "quick", "factor": budget, "claims": decided}, indent=1
+            )
+            + "\n",
         )
     counts = ", ".join(
         f"{sum(row['verdict'] == verdict for row in decided)} {verdict}"
