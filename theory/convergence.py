@@ -131,12 +131,12 @@ def moments(
         h_i = jnp.einsum("nij,nj->ni", H_i, gap)
         H, h = jnp.einsum("n,nij->ij", problem.p, H_i), problem.p @ h_i
         mean, second = state
-        cross = H @ second + jnp.outer(h, mean)  # E[q e^T]
+        drift = H @ second + second @ H + jnp.outer(h, mean) + jnp.outer(mean, h)  # all four: asymmetric rounding would grow
         together = _square(H, h, state)
         each = jnp.einsum("n,nij->ij", problem.p, jax.vmap(_square, (0, 0, None))(H_i, h_i, state))
         noise_q = jnp.einsum("n,nij->ij", v, message_noise(problem, gamma, theta, noise))
         square = (1 - w) * together + w * each + noise_q
-        after = Moments(mean - eta * (H @ mean + h), second - eta * (cross + cross.T) + eta**2 * square)
+        after = Moments(mean - eta * (H @ mean + h), second - eta * drift + eta**2 * square)
         return after, after
 
     e = jnp.asarray(x, jnp.float64) - about

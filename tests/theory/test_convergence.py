@@ -1,5 +1,6 @@
 """Exact second moments of LocalUpdate and the repaired bounds: published numbers, enumeration, the claims' sides."""
 
+import itertools
 from types import SimpleNamespace
 
 import jax.numpy as jnp

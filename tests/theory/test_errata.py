@@ -79,7 +79,7 @@ def test_nothing_of_a_row_is_run(tmp_path):
     assert "&lt;script&gt;" in page
     seen = Elements()
     seen.feed(page[page.index("<body>") :])
-    page_elements = "body html h1 h2 h3 p code table thead tbody tr th td article span dl dt dd b"
+    page_elements = "body html h1 h2 h3 p code table thead tbody tr th td article span dl dt dd b div"
     assert seen.names <= {*typeset.ELEMENTS.split(), *page_elements.split(" ")}
     assert seen.attributes <= {*typeset.ATTRIBUTES.split(), "id", "class", "xmlns"}
 

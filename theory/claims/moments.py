@@ -120,7 +120,7 @@ def second_moments(xp: Any, I: Any, s: Surrogate, etas: Any, full: bool = False,
             crossed = (s.H_i @ m)[:, :, None] * s.h_i[:, None, :]
             each = xp.mean(I.p, s.H_i @ S @ s.H_i + crossed + crossed.swapaxes(1, 2))
             square = square + (each - HSH) / I.M
-        S = S - eta * (HS + HS.T) + eta**2 * square
+        S = S - eta * (HS + S @ s.H) + eta**2 * square
         m = m - eta * (s.H @ m)
         return (m, S), trace(S) if about is None else trace(S) + 2 * (m @ about) + squared(about)
 

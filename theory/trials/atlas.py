@@ -295,7 +295,7 @@ def short(ratio: float) -> str:
         return "0"
     if ratio >= 1000:
         return f"{ratio:.0e}".replace("e+0", "e").replace("e+", "e")
-    return f"{ratio:.2f}".lstrip("0") if 0.01 <= ratio < 10 else f"{ratio:.1g}" if ratio < 1 else f"{ratio:.0f}"
+    return f"{ratio:.2f}".lstrip("0") if 0.0095 <= ratio < 10 else f"{ratio:.1g}" if ratio < 1 else f"{ratio:.0f}"
 
 
 def summary(claim: Claim, cells: list[Cell]) -> str:

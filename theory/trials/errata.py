@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from theory.trials.typeset import (
-    Unreadable,
     markdown_mathematics,
-    mathml,
     number,
     page,
     plain_markdown,
@@ -166,7 +164,7 @@ def standing(row: dict[str, Any]) -> str:
         if row["correction"] and corrected_kind == "ratio":
             said += f"; sharper form {measure(row['correction']['ratio'])}"
         return said
-    return f"equal: {exact}" if kind == "discrepancy" else f"{row['exact_checks']} checks"
+    return f"equal, {exact}" if kind == "discrepancy" else f"{row['exact_checks']} checks"
 
 
 def remark(row: dict[str, Any]) -> str:
@@ -225,12 +223,12 @@ def markdown(rows: list[dict[str, Any]], full: bool, seed: int) -> str:
     if holds:
         lines += ["", "## What holds as printed", ""]
         lines += [
-            "| claim | line | statement | largest ratio or checks | remarks |",
+            "| claim | line | statement | largest ratio | remarks |",
             "| --- | ---: | --- | --- | --- |",
         ]
         lines += [
-            f"| {plain_markdown(row['id'])} | {row['line']} | {to_markdown(row['statement'])} | {to_markdown(standing(row))} | "
-            f"{to_markdown(remark(row))} |"
+            f"| {plain_markdown(row['id'])} | {row['line']} | {to_markdown(row['statement'])} "
+            f"| {to_markdown(standing(row))} | {to_markdown(remark(row))} |"
             for row in holds
         ]
     return "\n".join(lines) + "\n"
@@ -270,11 +268,11 @@ def as_html(rows: list[dict[str, Any]], full: bool, seed: int) -> str:
         body.append("</dl></article>")
     if holds:
         body.append('<h2>What holds as printed</h2><table class="holds"><thead><tr><th>claim<th class="number">line')
-        body.append("<th>statement<th>largest ratio or checks<th>remarks</thead><tbody>")
+        body.append("<th>largest ratio<th>statement, and remarks</thead><tbody>")
         body += [
             f'<tr id="{html.escape(row["id"])}"><td><b>{html.escape(row["id"])}</b><td class="number">{row["line"]}'
-            f'<td class="long">{to_html(row["statement"])}<td>{to_html(standing(row))}'
-            f'<td class="long">{to_html(remark(row))}'
+            f'<td>{to_html(standing(row))}<td class="long"><div>{to_html(row["statement"])}</div>'
+            f'<div class="remark">{to_html(remark(row))}</div>'
             for row in holds
         ]
         body.append("</tbody></table>")

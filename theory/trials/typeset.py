@@ -182,8 +182,8 @@ def number(text: Any) -> str:
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --good: #00735a; --bad: #b23c00; --warn: #8a5a00;
-  --link: #0059b3 }
-@media (prefers-color-scheme: dark) { :root { --good: #35c9a1; --bad: #ff9a5c; --warn: #f0b940; --link: #7cc0ff } }
+  --link: #0059b3; --grey: #666 }
+@media (prefers-color-scheme: dark) { :root { --good: #35c9a1; --bad: #ff9a5c; --warn: #f0b940; --link: #7cc0ff; --grey: #aaa } }
 * { box-sizing: border-box }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 54rem; margin: 0 auto; padding: 1rem }
 body { overflow-wrap: break-word }
@@ -192,21 +192,25 @@ h1 { font-size: 1.6rem; line-height: 1.25 } h2 { font-size: 1.2rem; margin-top: 
 h3 { font-size: 1.02rem; margin: 0 0 .5rem }
 article { border-top: 1px solid var(--line); padding: 1rem 0 }
 dl { margin: 0; display: grid; grid-template-columns: 8rem 1fr; gap: .45rem 1rem }
-dt { color: GrayText } dd { margin: 0; min-width: 0; overflow-x: auto; overflow-y: hidden }
-math { font-size: 1.06em } .formulas math { math-style: normal }
+dt { color: var(--grey) } dd { margin: 0; min-width: 0; overflow-x: auto; overflow-y: hidden }
+math { font-size: 1.06em; font-family: "STIX Two Math", "Cambria Math", "Latin Modern Math", math }
+.formulas math { math-style: normal }
 .formulas { line-height: 2.1; word-spacing: .25em }
 table { border-collapse: collapse; font-size: .93rem; width: 100% }
 th, td { text-align: left; vertical-align: top; padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line) }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums }
+td.number, th { white-space: nowrap }
 code { background: var(--soft); padding: .05em .3em; border-radius: 3px }
-.label { color: GrayText; font-weight: normal }
+.holds td:nth-child(3) { width: 8.5rem } .holds .remark { color: var(--grey); margin-top: .15rem }
+.long { width: 99%; max-width: 0 } .long div { overflow-x: auto; overflow-y: hidden }
+.label { color: var(--grey); font-weight: normal }
 .verdict { font-weight: 650; letter-spacing: .02em } .HOLDS, .DEFINITION { color: var(--good) }
 .FALSE, .UNDECIDED { color: var(--bad) } .TYPO, .NEEDS { color: var(--warn) }
 img { width: 100%; height: auto; background: white; border-radius: 4px }
 @media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: .05rem } dd { margin-bottom: .55rem }
   .holds thead { display: none } .holds tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0 }
   .holds td { display: inline-block; border: 0; padding: 0 .7rem 0 0 }
-  .holds td.long { display: block; overflow-x: auto; overflow-y: hidden } }
+  .holds td:nth-child(3) { width: auto } .holds td.long { display: block; width: auto; max-width: none } }
 """.strip()
 
 
