@@ -131,7 +131,8 @@ def moments(
         h_i = jnp.einsum("nij,nj->ni", H_i, gap)
         H, h = jnp.einsum("n,nij->ij", problem.p, H_i), problem.p @ h_i
         mean, second = state
-        drift = H @ second + second @ H + jnp.outer(h, mean) + jnp.outer(mean, h)  # all four: asymmetric rounding would grow
+        # not E[q e^T] and its transpose: the asymmetric part of a rounding error would grow
+        drift = H @ second + second @ H + jnp.outer(h, mean) + jnp.outer(mean, h)
         together = _square(H, h, state)
         each = jnp.einsum("n,nij->ij", problem.p, jax.vmap(_square, (0, 0, None))(H_i, h_i, state))
         noise_q = jnp.einsum("n,nij->ij", v, message_noise(problem, gamma, theta, noise))
@@ -239,7 +240,7 @@ class SurrogateRange(NamedTuple):
 @float64
 def surrogate_range(problem: Problem, gamma: Gamma, K: int) -> SurrogateRange:
     """phi_{K,mu}(gamma) and phi_{K,L}(gamma)."""
-    found = constants(problem)
+    found, gamma = constants(problem), client_rate(gamma)
     if is_concrete(gamma, found) and not 0 <= float(gamma) * float(found.L) <= 1 + 1e-12:
         raise ValueError(f"gamma must be in [0, 1/L] = [0, {1 / float(found.L):.6g}], got {float(gamma)}")
     return SurrogateRange(phi(K, found.mu, gamma), phi(K, found.L, gamma))

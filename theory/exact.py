@@ -121,11 +121,6 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: tuple[
     return stack(outputs)
 
 
-def enclosed(value: Number) -> arb:
-    """A number as a ball, for fractions of thousands of digits."""
-    return arb(value)
-
-
 def concatenate(values: Sequence[np.ndarray]) -> np.ndarray:
     """Arrays joined along their first axis."""
     return np.concatenate(values)

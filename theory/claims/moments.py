@@ -1,8 +1,8 @@
 """The first two moments of LocalUpdate's iterates, in any arithmetic, for the claims of Section 7.
 
 Gradient noise is additive with covariance G^2 e_1 e_1^T / B, the kind that Assumption 3 allows (A3a); `noise` is G^2.
-`x` is the distance of the start from the surrogate minimiser, x_1 - x_gamma^*. `theory.convergence` has the same recursion
-for use; this one runs on fractions too.
+`x` is where the start is from the surrogate minimiser, x_1 - x_gamma^*. `theory.convergence` has the same recursion for
+use; this one runs on fractions too.
 """
 
 from typing import Any, NamedTuple

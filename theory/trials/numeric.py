@@ -84,11 +84,6 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: tuple[
     return jax.lax.scan(step, state, inputs)[1]
 
 
-def enclosed(value: Any) -> Any:
-    """A number; in exact arithmetic, as a ball."""
-    return value
-
-
 def quadratic_loss(x: Any, batch: tuple[Any, Any]) -> Any:
     """The mean of (x - c)^T A (x - c) / 2 over a mini-batch (A, c)."""
     A, c = batch
