@@ -33,8 +33,13 @@ def check_folder(option: str, folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{option} must name a folder, got the file {folder}")
     nearest = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise ValueError(f"{option} must name a folder that can be written, got {folder}: {nearest} cannot")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".lur-", dir=nearest):  # the only answer that /proc and root respect
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{option} must name a folder that can be written, got {folder}: nothing can be made in {nearest}"
+        ) from error
 
 
 @app.command

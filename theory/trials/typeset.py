@@ -183,7 +183,8 @@ def number(text: Any) -> str:
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --good: #00735a; --bad: #b23c00; --warn: #8a5a00;
   --link: #0059b3; --grey: #666 }
-@media (prefers-color-scheme: dark) { :root { --good: #35c9a1; --bad: #ff9a5c; --warn: #f0b940; --link: #7cc0ff; --grey: #aaa } }
+@media (prefers-color-scheme: dark) { :root { --good: #35c9a1; --bad: #ff9a5c; --warn: #f0b940; --link: #7cc0ff }
+  :root { --grey: #aaa } }
 * { box-sizing: border-box }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 54rem; margin: 0 auto; padding: 1rem }
 body { overflow-wrap: break-word }

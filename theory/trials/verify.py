@@ -103,11 +103,19 @@ def write_whole(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w") as file:
             file.write(text)
+            os.fchmod(file.fileno(), 0o666 & ~current_umask())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def current_umask() -> int:
+    """The process's umask; reading it means setting it for a moment."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def measure(row: dict[str, Any]) -> str:
