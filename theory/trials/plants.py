@@ -105,3 +105,15 @@ def table(outcomes: list[Outcome]) -> str:
             f"| {o.plant.id} | {label} | {o.plant.error} | {o.spoilt_refuted}/{o.seeds} | {o.right_refuted}/{o.seeds} |"
         )
     return "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    """Print the table for three seeds, as Markdown."""
+    from theory.trials.verify import compilation_cache
+
+    compilation_cache()
+    print(table([try_plant(plant, seeds=3) for plant in PLANTS]), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -38,7 +38,7 @@ def scaled(budget: Budget, factor: float) -> Budget:
 
 
 QUICK = Budget(samples=2048, restarts=48, steps=250, exact=12)
-FULL = Budget(samples=65536, restarts=512, steps=2000, exact=60)
+FULL = Budget(samples=16384, restarts=256, steps=800, exact=40)
 
 
 class Found(NamedTuple):
