@@ -165,6 +165,9 @@ def main() -> int:
     arguments = sys.argv[1:]
     try:
         return app.cli(prog="lur", args=arguments or ["--help"], description=DESCRIPTION, sort_subcommands=False) or 0
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, OSError) as error:
         print(f"lur: {error}", file=sys.stderr)
         return 2

@@ -117,3 +117,10 @@ def test_bench_speed():
     assert done.returncode == 0, done.stderr
     assert "plain Python loop" in done.stdout
     assert "rounds/s" in done.stdout
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -c 'from lur.cli import main; raise SystemExit(main())' verify --list | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("D1")
+    assert done.stderr == ""
