@@ -10,6 +10,10 @@ from typing import Annotated, Literal
 
 import tyro
 
+from lur.commands.data import DESCRIPTION as DATA
+from lur.commands.data import app as data_app
+from lur.commands.train import train
+
 DESCRIPTION = "Local update methods, and the trial of what is claimed of them. Start with: lur verify"
 
 app = tyro.extras.SubcommandApp()
@@ -160,10 +164,21 @@ def bench(
     return 0
 
 
+app.command(train)
+
+
+@app.command
+def data() -> int:
+    """Federated data: import it from its published formats, look at it."""
+    return 0  # `main` hands over to the group's own commands
+
+
 def main() -> int:
     """The command line: errors in one sentence, exit status 2."""
     arguments = sys.argv[1:]
     try:
+        if arguments[:1] == ["data"]:
+            return data_app.cli(prog="lur data", args=arguments[1:] or ["--help"], description=DATA) or 0
         return app.cli(prog="lur", args=arguments or ["--help"], description=DESCRIPTION, sort_subcommands=False) or 0
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

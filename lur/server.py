@@ -11,7 +11,7 @@ The rates are arrays in the state: changing, decaying or vmapping them never rec
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from lur import checks
 from lur.client import Optimizer, descend, inner_loop, start
 from lur.decay import Plateau
+from lur.layouts import Layout, over_clients, weighted_mean
 from lur.theta import nonzero
 
 Client = Callable[[PyTree, PyTree, Any], tuple[PyTree, Float[Array, ""]]]
+Fetch = Callable[[PyTree], PyTree] | None
 
 
 class State(NamedTuple):
@@ -51,16 +53,19 @@ class Info(NamedTuple):
 
 
 class LocalUpdate(NamedTuple):
-    """A local update method as two pure functions.
+    """A local update method as two pure functions, and K(Theta).
 
     ``init(params, client_lr, server_lr) -> State``
 
-    ``round(state, batches, weights=None) -> (State, Info)``: batches have leading axes (M, K, B);
-    weights of shape (M,), say the clients' numbers of examples, replace the uniform mean over clients.
+    ``round(state, batches, weights=None, *, layout="vmap", fetch=None) -> (State, Info)``: batches have leading
+    axes (M, K, B); weights of shape (M,), say the clients' numbers of examples, replace the uniform mean over
+    clients. With ``fetch`` a client's batches are ``fetch(batches[i])``, made only when the client runs;
+    then jit is the caller's, since fetch may close over what the caller traces.
     """
 
     init: Callable[..., State]
     round: Callable[..., tuple[State, Info]]
+    steps: int
 
 
 def local_update(
@@ -106,11 +111,14 @@ def from_client(client: Client, server: Optimizer, *, steps: int, decay: Plateau
             gamma, eta = decay_state.client_lr, decay_state.server_lr
         return State(params, gamma, eta, start(server, eta, params), decay_state, jnp.zeros((), jnp.int32))
 
-    @jax.jit
-    def step(state: State, batches: PyTree, weights: Array | None) -> tuple[State, Info]:
-        messages, losses = jax.vmap(client, in_axes=(None, 0, None))(state.params, batches, state.client_lr)
-        q = jax.tree.map(lambda m: client_mean(m, weights), messages)
-        loss = client_mean(losses, weights)
+    def step(state: State, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> tuple[State, Info]:
+        def run(batches):
+            return client(state.params, fetch(batches) if fetch else batches, state.client_lr)
+
+        if weights is not None:
+            weights = weights / weights.sum()
+        q, losses, norms = over_clients(run, batches, weights, layout)
+        loss = weighted_mean(losses, weights)
         params, server_state = descend(server, state.server_lr, q, state.server_state, state.params)
         after = state._replace(params=params, server_state=server_state, round=state.round + 1)
         decayed = jnp.zeros((), bool)
@@ -119,22 +127,22 @@ def from_client(client: Client, server: Optimizer, *, steps: int, decay: Plateau
             plateau = decay.update(before, loss)
             decayed = plateau.decays > before.decays
             after = after._replace(client_lr=plateau.client_lr, server_lr=plateau.server_lr, decay_state=plateau)
-        norms = jax.vmap(optax.tree.norm)(messages)
         info = Info(loss, optax.tree.norm(q), losses, norms, state.client_lr, state.server_lr, decayed)
         return after, info
 
-    def round(state: State, batches: PyTree, weights: Any = None) -> tuple[State, Info]:
-        M, *_ = checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 0))
-        return step(state, batches, None if weights is None else client_weights(weights, M, state))
+    compiled = jax.jit(step, static_argnames=("layout", "fetch"))
 
-    return LocalUpdate(init, round)
+    def round(
+        state: State, batches: PyTree, weights: Any = None, *, layout: Layout = "vmap", fetch: Fetch = None
+    ) -> tuple[State, Info]:
+        if layout not in get_args(Layout):
+            raise ValueError(f"layout must be one of {', '.join(get_args(Layout))}, got {layout!r}")
+        names, least = (("M", "K", "B"), (1, 0, 0)) if fetch is None else (("M",), (1,))
+        M, *_ = checks.leading_axes(batches, names, least)
+        weights = None if weights is None else client_weights(weights, M, state)
+        return (compiled if fetch is None else step)(state, batches, weights, layout, fetch)
 
-
-def client_mean(values: Float[Array, "M ..."], weights: Float[Array, "M"] | None) -> Float[Array, "..."]:
-    """The mean over clients: uniform, as the paper's, or weighted."""
-    if weights is None:
-        return values.mean(axis=0)
-    return jnp.tensordot(weights / weights.sum(), values, axes=1)
+    return LocalUpdate(init, round, steps)
 
 
 def client_weights(weights: Any, M: int, state: State) -> Float[Array, "M"]:

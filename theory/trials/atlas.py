@@ -20,13 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lur import plots
+from lur.cache import keep_compiled
 from theory.claims import CLAIMS, find
 from theory.claims.claim import Claim, Space, Trial
 from theory.precision import float64
 from theory.trials import numeric, typeset
 from theory.trials.certify import check, round_field
 from theory.trials.search import EPSILON, ascend, instance_of
-from theory.trials.verify import compilation_cache, start_worker, write_whole
+from theory.trials.verify import start_worker, write_whole
 
 FLOOR = 1e-8  # two sides that are both below say nothing about their ratio
 VIOLATED = 1.001  # drawn as a violation; closer to 1 it may be rounding
@@ -224,7 +225,7 @@ def _stands(trial: Trial, dims: dict[str, int], instance: dict[str, Any], ratio:
 def charts(panels: list[Panel], effort: Effort, seed: int, jobs: int) -> Iterator[list[Cell]]:
     """The cells of all panels, panel by panel as they are done."""
     if jobs == 1 or len(panels) == 1:
-        compilation_cache()
+        keep_compiled()
         for panel in panels:
             yield chart(panel, effort, seed)
         return

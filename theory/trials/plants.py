@@ -109,9 +109,9 @@ def table(outcomes: list[Outcome]) -> str:
 
 def main() -> None:
     """Print the table for three seeds, as Markdown."""
-    from theory.trials.verify import compilation_cache
+    from lur.cache import keep_compiled
 
-    compilation_cache()
+    keep_compiled()
     print(table([try_plant(plant, seeds=3) for plant in PLANTS]), end="")
 
 

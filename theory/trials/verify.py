@@ -17,17 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from lur.cache import keep_compiled
+
 COLOURS = {"HOLDS": "green", "FALSE": "red", "TYPO": "yellow", "NEEDS": "yellow", "DEFINITION": "cyan"}
-
-
-def compilation_cache() -> None:
-    """Keep compiled trials between runs, in the user's cache folder (LUR_CACHE or JAX's own variable to move it)."""
-    import jax
-
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", os.environ.get("LUR_CACHE") or str(home / "lur" / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def start_worker() -> None:
@@ -36,7 +28,7 @@ def start_worker() -> None:
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-    compilation_cache()
+    keep_compiled()
 
 
 def try_by_id(id: str, full: bool, seed: int, budget: float = 1.0) -> dict[str, Any]:
@@ -70,7 +62,7 @@ def try_by_id(id: str, full: bool, seed: int, budget: float = 1.0) -> dict[str, 
 def rows(ids: list[str], full: bool, seed: int, jobs: int, budget: float = 1.0) -> Iterator[dict[str, Any]]:
     """The rows of all claims, as they are decided."""
     if jobs == 1 or len(ids) == 1:
-        compilation_cache()
+        keep_compiled()
         for id in ids:
             yield try_by_id(id, full, seed, budget)
         return

@@ -1,0 +1,36 @@
+"""Stores that lur makes itself (generated, or prepared from a user's), kept between runs.
+
+They live in the cache folder under a name that holds a digest of everything they depend on.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from lur.cache import cache_folder
+from lur.data.store import Store, open_store, read_manifest
+from lur.data.writer import Examples, write_store
+
+RECIPE = 1
+"""Raised whenever a generator or a preparation gives other numbers than before."""
+
+
+def cached(
+    name: str, about: Mapping[str, Any], make: Callable[[], Iterable[tuple[str, Examples]]], *, key: Any = None
+) -> Store:
+    """The store that `about` (and `key`) describe: from the cache, or made and put there."""
+    text = json.dumps({"recipe": RECIPE, "about": about, "key": key}, sort_keys=True)
+    path = cache_folder() / "stores" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if not path.exists():
+        try:
+            return write_store(path, make(), about)
+        except OSError:
+            if not path.exists():  # else another process was faster
+                raise
+    return open_store(path)
+
+
+def digest(store: Store) -> Any:
+    """What identifies a store's content: its files' checksums, or where it comes from if it is in memory."""
+    return dict(store.about) if store.path is None else read_manifest(store.path)["sha256"]

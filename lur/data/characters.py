@@ -1,0 +1,91 @@
+"""Next-character prediction: speeches as rows of character ids."""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, cast
+
+import numpy as np
+from jaxtyping import Shaped, UInt8
+
+from lur.data.expected import Clients, check_positive, check_text
+from lur.data.ragged import Ragged
+from lur.data.store import Store
+
+Convention = Literal["tff", "fedjax"]
+
+CHARACTERS = b"dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
+PAD = 0
+
+
+class Alphabet(NamedTuple):
+    """Ids of the 86 characters (the first one's, the others following in order) and of the marks. PAD is 0."""
+
+    first: int
+    oov: int
+    bos: int
+    eos: int
+
+    def table(self) -> UInt8[np.ndarray, "256"]:
+        """The id of each byte."""
+        table = np.full(256, self.oov, np.uint8)
+        table[np.frombuffer(CHARACTERS, np.uint8)] = self.first + np.arange(len(CHARACTERS))
+        return table
+
+
+ALPHABETS: Mapping[Convention, Alphabet] = {
+    "tff": Alphabet(first=1, oov=87, bos=88, eos=89),
+    "fedjax": Alphabet(first=3, oov=89, bos=1, eos=2),
+}
+
+
+def shakespeare(store: Store, *, convention: Convention = "tff", length: int = 80) -> Clients:
+    """Speeches as rows of ``length + 1`` character ids: the input is ``row[:-1]``, the target ``row[1:]``.
+
+    "tff", the paper's: each speech is [BOS] + bytes + [EOS], padded to a multiple of length + 1, and cut.
+    "fedjax": a client's speeches are joined first, and each row begins with the last id of the row before,
+    so that no character goes unpredicted. (FedJAX also hides the very last EOS from the input, where the
+    target is PAD and counts for nothing; here it stays.)
+    """
+    alphabet = alphabet_of(convention)
+    check_positive("length", length)
+    check_text(store, "snippets")
+    table = alphabet.table()
+
+    def rows(snippets: Ragged) -> UInt8[np.ndarray, "n length+1"]:
+        if convention == "tff":
+            return marked(snippets, alphabet, table, multiple=length + 1).reshape(-1, length + 1)
+        joined = marked(snippets, alphabet, table, multiple=1)
+        count = -(-(len(joined) - 1) // length)
+        padded = np.pad(joined, (0, count * length + 1 - len(joined)))
+        return padded[np.arange(count)[:, None] * length + np.arange(length + 1)]
+
+    return ((id, {"tokens": rows(cast(Ragged, examples["snippets"]))}) for id, examples in store.items())
+
+
+def marked(
+    texts: Ragged, alphabet: Alphabet, table: UInt8[np.ndarray, "256"], multiple: int
+) -> UInt8[np.ndarray, "total"]:
+    """All texts end to end as ids, each [BOS] + bytes + [EOS], padded to a multiple."""
+    offsets = np.asarray(texts.offsets)
+    lengths = np.diff(offsets)
+    starts = np.zeros(len(offsets), np.int64)
+    np.cumsum(-(-(lengths + 2) // multiple) * multiple, out=starts[1:])
+    ids = np.full(starts[-1], PAD, np.uint8)
+    ids[starts[:-1]] = alphabet.bos
+    ids[np.arange(offsets[-1]) + np.repeat(starts[:-1] + 1 - offsets[:-1], lengths)] = table[np.asarray(texts.values)]
+    ids[starts[:-1] + 1 + lengths] = alphabet.eos
+    return ids
+
+
+def characters(tokens: Shaped[np.ndarray, "..."], *, convention: Convention = "tff", unknown: bytes = b"?") -> bytes:
+    """The text that ids stand for: marks and padding left out, a character outside the 86 as `unknown`."""
+    alphabet = alphabet_of(convention)
+    known = {alphabet.first + i: CHARACTERS[i : i + 1] for i in range(len(CHARACTERS))}
+    silent = dict.fromkeys((PAD, alphabet.bos, alphabet.eos), b"")
+    return b"".join({**known, **silent}.get(id, unknown) for id in np.ravel(tokens).tolist())
+
+
+def alphabet_of(convention: Convention) -> Alphabet:
+    """The ids of a convention."""
+    if convention not in ALPHABETS:
+        raise ValueError(f"convention must be one of {', '.join(ALPHABETS)}, got {convention!r}")
+    return ALPHABETS[convention]

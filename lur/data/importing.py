@@ -1,0 +1,177 @@
+"""From a file in its published format to a store: `lur data import FORMAT PATH STORE`."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from lur.data.readers import fedjax_sqlite, leaf_json, samples, tff_hdf5, tff_sqlite
+from lur.data.readers.archive import extracted
+from lur.data.store import Store, StoreError, open_store
+from lur.data.writer import Examples, StoreWriter
+
+Format = Literal["tff-hdf5", "tff-sqlite", "fedjax", "leaf", "tfds", "roles-json", "users-json", "pen-npz"]
+Clients = Iterator[tuple[str, Examples]]
+ARCHIVES = (".tar", ".tgz", ".tbz2", ".txz", ".zip")
+DATASETS: Mapping[str, set[str]] = {
+    "emnist": {"pixels", "label"},
+    "cifar100": {"image", "label"},
+    "shakespeare": {"snippets"},
+    "stackoverflow": {"tokens", "title", "tags"},
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What some formats need: which split; for `tfds` also how to deal examples to clients."""
+
+    split: str = "train"
+    partition: Literal["pachinko", "dirichlet", "column", "iid", "role"] | None = None
+    clients: int | None = None
+    alpha: float = 0.1
+    column: str | None = None
+    data_dir: Path | None = None
+    seed: int = 0
+
+
+class Reader(NamedTuple):
+    """What a format is, and how to read it: the clients, and how many there are if that is cheap to know."""
+
+    about: str
+    clients: Callable[[Path, Options], Clients]
+    total: Callable[[Path, Options], int | None]
+    suffixes: tuple[str, ...] = ()
+
+
+def tfds_clients(path: Path, options: Options) -> Clients:
+    """A TFDS dataset by name or folder."""
+    from lur.data.readers import tfds_source
+
+    return tfds_source.clients(
+        path if path.exists() else str(path),
+        split=options.split,
+        data_dir=options.data_dir,
+        partition=options.partition,
+        num_clients=options.clients,
+        alpha=options.alpha,
+        column=options.column,
+        seed=options.seed,
+    )
+
+
+def unknown(path: Path, options: Options) -> None:
+    """No cheap count."""
+
+
+READERS: Mapping[Format, Reader] = {
+    "tff-hdf5": Reader(
+        "TensorFlow Federated's HDF5 (fed_emnist_train.h5, ..., also inside .tar.bz2)",
+        lambda path, options: tff_hdf5.clients(path),
+        lambda path, options: tff_hdf5.count(path),
+        (".h5", ".hdf5"),
+    ),
+    "tff-sqlite": Reader(
+        "TensorFlow Federated's SQLite, compressed with LZMA or not (emnist_all.sqlite.lzma, ...); --split all_train",
+        lambda path, options: tff_sqlite.clients(path, options.split),
+        lambda path, options: tff_sqlite.count(path, options.split),
+        (".sqlite", ".lzma", ".xz"),
+    ),
+    "fedjax": Reader(
+        "FedJAX's SQLite",
+        lambda path, options: fedjax_sqlite.clients(path),
+        lambda path, options: fedjax_sqlite.count(path),
+        (".sqlite",),
+    ),
+    "leaf": Reader(
+        "LEAF's JSON, a file or a folder of them",
+        lambda path, options: leaf_json.clients(path),
+        lambda path, options: leaf_json.count(path),
+        (".json",),
+    ),
+    "tfds": Reader(
+        "TensorFlow Datasets, prepared as array_record: a name (cifar100) or a folder; --partition deals it to clients",
+        tfds_clients,
+        unknown,
+    ),
+    "roles-json": Reader(
+        "{split: {role: [speech, ...]}} as JSON, .gz or not",
+        lambda path, options: samples.roles_json(path, options.split),
+        unknown,
+    ),
+    "users-json": Reader(
+        "{user: [{tokens, title, tags, ...}, ...]} as JSON, .gz or not",
+        lambda path, options: samples.users_json(path),
+        unknown,
+    ),
+    "pen-npz": Reader(
+        "pixels, label and writer as NumPy's .npz",
+        lambda path, options: samples.pen_npz(path),
+        unknown,
+    ),
+}
+
+
+def import_store(
+    format: Format,
+    path: str | Path,
+    store: str | Path,
+    options: Options = Options(),  # noqa: B008
+    report: Callable[[int, int | None], None] = lambda done, total: None,
+) -> Store:
+    """Read a file of this format into a new store, whole or not at all. `report(done, total)` follows the clients."""
+    if format not in READERS:
+        raise ValueError(f"format must be one of {', '.join(get_args(Format))}, got {format!r}")
+    path, reader = Path(path), READERS[format]
+    if format != "tfds" and not path.exists():
+        raise StoreError(f"{path}: expected a {format} file, found nothing")
+    if Path(store).exists():
+        raise StoreError(f"{store}: expected a new store, found that it exists; remove it or choose another name")
+    with unpacked(path, reader, options.split) as file:
+        about: dict[str, Any] = {
+            "dataset": "other",
+            "generated": False,
+            "format": format,
+            "source": file.name,
+            "split": options.split,
+            **({"sha256": sha256(path)} if path.is_file() else {}),
+        }
+        if format == "tfds":
+            about["partition"] = {
+                name: getattr(options, name) for name in ("partition", "clients", "alpha", "column", "seed")
+            }
+        with StoreWriter(store, about) as out:
+            total = reader.total(file, options)
+            for done, (id, examples) in enumerate(reader.clients(file, options), start=1):
+                if done == 1:
+                    out.about["dataset"] = dataset_of(set(examples))
+                out.add(id, examples)
+                report(done, total)
+    return open_store(store)
+
+
+def dataset_of(features: set[str]) -> str:
+    """Which of the paper's datasets has these features."""
+    return next((name for name, needed in DATASETS.items() if needed <= features), "other")
+
+
+@contextmanager
+def unpacked(path: Path, reader: Reader, split: str) -> Iterator[Path]:
+    """The file itself, or the one of this format and split inside an archive."""
+    if not (path.is_file() and reader.suffixes and ({*path.suffixes} & {*ARCHIVES})):
+        yield path
+        return
+    with extracted(path) as folder:
+        found = sorted(file for file in folder.rglob("*") if file.suffix in reader.suffixes)
+        chosen = [file for file in found if file.stem.endswith(split)] if len(found) > 1 else found
+        if len(chosen) != 1:
+            names = ", ".join(file.name for file in found) or "none"
+            raise StoreError(f"{path}: expected one {' or '.join(reader.suffixes)} for split {split!r}, found {names}")
+        yield chosen[0]
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file, in constant memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

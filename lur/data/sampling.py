@@ -1,0 +1,70 @@
+r"""Who takes part in a round and which examples they draw: functions of (seed, round) alone.
+
+:math:`I_t` is M distinct clients, uniform over all N, anew each round (Algorithm 1). Client i then draws its
+mini-batches from a key of its own, :math:`(seed, t, i)`: either B examples with replacement, K times
+(Algorithm 2), or E shuffled epochs over its data, :math:`K_i = \lceil E n_i / B \rceil`, as FedAvg is often run.
+Neither learning rates nor layout enter, so every setting sees the same clients and batches.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, Key
+
+
+class Draw(NamedTuple):
+    """Positions within a client's data, and which of them count (a last mini-batch may be short, or empty)."""
+
+    positions: Int[Array, "K B"]
+    mask: Bool[Array, "K B"] | None
+
+
+def round_key(seed: Any, t: Int[Array, ""] | int) -> Key[Array, ""]:
+    """The key of round t."""
+    return jax.random.fold_in(jax.random.key(seed), t)
+
+
+def client_key(key: Key[Array, ""], i: Int[Array, ""] | int) -> Key[Array, ""]:
+    """The key of client i in the round of `key`."""
+    return jax.random.fold_in(jax.random.fold_in(key, 1), i)
+
+
+def sample_clients(key: Key[Array, ""], N: int, M: int) -> Int[Array, "M"]:
+    """M distinct clients of N, every set equally likely, in O(M^2) work whatever N (Floyd's algorithm)."""
+    if not 1 <= M <= N:
+        raise ValueError(f"clients_per_round must be between 1 and the store's {N} clients, got {M}")
+    uniforms = jax.random.split(jax.random.fold_in(key, 0), M)
+
+    def pick(k, chosen):
+        top = N - M + k
+        drawn = jax.random.randint(uniforms[k], (), 0, top + 1, jnp.int32)
+        taken = (chosen == drawn).any()
+        return chosen.at[k].set(jnp.where(taken, top, drawn).astype(jnp.int32))
+
+    return jax.lax.fori_loop(0, M, pick, jnp.full((M,), -1, jnp.int32))
+
+
+def with_replacement(key: Key[Array, ""], n: Int[Array, ""] | int, K: int, B: int) -> Draw:
+    """K mini-batches of B examples, each drawn uniformly from the client's n."""
+    return Draw(jax.random.randint(key, (K, B), 0, n, jnp.int32), None)
+
+
+def steps_of_epochs(E: int, n: int, B: int) -> int:
+    """K = ceil(E n / B): the local steps of E epochs."""
+    return math.ceil(E * n / B)
+
+
+def shuffled_epochs(key: Key[Array, ""], n: Int[Array, ""] | int, E: int, B: int, largest: int) -> Draw:
+    """E epochs over the client's n examples, each shuffled anew, cut into mini-batches of B.
+
+    The shape is that of the largest client; what is beyond the client's own E n examples is masked.
+    """
+    K = steps_of_epochs(E, largest, B)
+    order = jax.random.uniform(key, (E, largest))
+    order = jnp.where(jnp.arange(largest, dtype=jnp.int32) < n, order, jnp.inf).argsort(axis=1).astype(jnp.int32)
+    j = jnp.arange(K * B, dtype=jnp.int32)
+    n = jnp.asarray(n, jnp.int32)
+    positions = order[jnp.minimum(j // n, E - 1), j % n]
+    return Draw(positions.reshape(K, B), (j < E * n).reshape(K, B))

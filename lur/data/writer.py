@@ -1,0 +1,217 @@
+"""Writing a store: client after client, in memory for one client only, and whole or not at all."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from lur.data.ragged import Ragged, from_rows
+from lur.data.store import DTYPES, FORMAT, NAME, VERSION, Store, StoreError, feature_length, open_store
+
+Examples = Mapping[str, np.ndarray | Sequence[bytes] | Ragged]
+
+
+class Column:
+    """One file that grows, its SHA-256 growing with it."""
+
+    def __init__(self, path: Path):
+        self.file: BinaryIO = path.open("xb")
+        self.hash = hashlib.sha256()
+        self.bytes = 0
+
+    def append(self, array: np.ndarray) -> None:
+        content = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+        self.file.write(content)
+        self.hash.update(content)
+        self.bytes += len(content)
+
+    def close(self) -> str:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        return self.hash.hexdigest()
+
+
+class StoreWriter:
+    """``with StoreWriter(path, about) as out: out.add(id, examples)`` for each client.
+
+    Everything goes into a folder beside `path`, which takes its name only when all is written; an error or
+    an interruption leaves nothing. Text is a list of bytes. All clients have the first one's features.
+    """
+
+    def __init__(self, path: str | Path, about: Mapping[str, Any], *, replace: bool = False):
+        self.path, self.about, self.replace = Path(path), dict(about), replace
+        if self.path.exists() and not replace:
+            raise StoreError(
+                f"{self.path}: expected a new store, found that it exists; remove it or choose another name"
+            )
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", suffix=".partial", dir=self.path.parent))
+        self.columns: dict[str, Column] = {}
+        self.features: dict[str, dict[str, Any]] = {}
+        self.seen: set[str] = set()
+        self.clients = self.examples = 0
+        for name in ("offsets", "ids", "ids.offsets"):
+            self.column(name)
+        for name in ("offsets", "ids.offsets"):
+            self.columns[name].append(np.zeros(1, np.int64))
+
+    def column(self, name: str) -> Column:
+        if name not in self.columns:
+            self.columns[name] = Column(self.folder / f"{name}.bin")
+        return self.columns[name]
+
+    def add(self, id: str, examples: Examples) -> None:
+        """The next client. A client without examples is an error: it could not be trained on."""
+        if id in self.seen:
+            raise StoreError(f"{self.path}: expected each client once, found {id!r} twice")
+        arrays = {name: column_of(name, feature) for name, feature in examples.items()}
+        described = {name: describe(name, array) for name, array in arrays.items()}
+        if not self.features:
+            if not arrays:
+                raise StoreError(f"{self.path}, client {id!r}: expected at least one feature")
+            self.features = {
+                name: {**entry, "values": 0, "width": 0} if entry["kind"] == "ragged" else entry
+                for name, entry in described.items()
+            }
+            for name, entry in described.items():
+                self.column(name)
+                if entry["kind"] == "ragged":
+                    self.column(f"{name}.offsets").append(np.zeros(1, np.int64))
+        expected = {
+            name: {k: v for k, v in entry.items() if k not in ("values", "width")}
+            for name, entry in self.features.items()
+        }
+        if described != expected:
+            raise StoreError(f"{self.path}, client {id!r}: expected the features {expected}, found {described}")
+        lengths = {name: feature_length(array) for name, array in arrays.items()}
+        if len(set(lengths.values())) != 1 or 0 in lengths.values():
+            raise StoreError(
+                f"{self.path}, client {id!r}: expected equally many examples (>= 1) of each feature, found {lengths}"
+            )
+        self.append(id, arrays, next(iter(lengths.values())))
+
+    def append(self, id: str, arrays: Mapping[str, np.ndarray | Ragged], count: int) -> None:
+        for name, array in arrays.items():
+            if isinstance(array, Ragged):
+                self.columns[f"{name}.offsets"].append(
+                    np.asarray(array.offsets[1:], np.int64) + self.features[name]["values"]
+                )
+                self.features[name]["values"] += len(array.values)
+                self.features[name]["width"] = max(self.features[name]["width"], array.width)
+                self.columns[name].append(array.values)
+            else:
+                self.columns[name].append(array)
+        name = np.frombuffer(id.encode(), np.uint8)
+        self.columns["ids"].append(name)
+        self.seen.add(id)
+        self.clients, self.examples = self.clients + 1, self.examples + count
+        self.columns["offsets"].append(np.array([self.examples], np.int64))
+        self.columns["ids.offsets"].append(np.array([self.columns["ids"].bytes], np.int64))
+
+    def finish(self) -> Store:
+        """Close the files, write the manifest, and give the folder its name."""
+        if not self.clients:
+            raise StoreError(f"{self.path}: expected at least one client, found none")
+        checksums = {f"{name}.bin": column.close() for name, column in self.columns.items()}
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "clients": self.clients,
+            "examples": self.examples,
+            "id_bytes": self.columns["ids"].bytes,
+            "features": self.features,
+            "sha256": checksums,
+            "about": self.about,
+        }
+        with (self.folder / "manifest.json").open("x") as file:
+            json.dump(manifest, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        if self.replace and self.path.exists():
+            shutil.rmtree(self.path)
+        self.folder.rename(self.path)
+        return open_store(self.path)
+
+    def __enter__(self) -> "StoreWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            for column in self.columns.values():
+                column.file.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def column_of(name: str, feature: np.ndarray | Sequence[bytes] | Ragged) -> np.ndarray | Ragged:
+    """A feature as it is stored."""
+    if isinstance(feature, Ragged | np.ndarray):
+        return feature
+    if not all(isinstance(row, bytes) for row in feature):
+        raise StoreError(f"the feature {name}: expected an array or a list of bytes")
+    return from_rows(feature)
+
+
+def describe(name: str, array: np.ndarray | Ragged) -> dict[str, Any]:
+    """What the manifest says of a feature."""
+    values = array.values if isinstance(array, Ragged) else array
+    if not NAME.fullmatch(name) or name in ("offsets", "ids"):
+        raise StoreError(f"expected a feature name of letters, digits and _, found {name!r}")
+    if values.dtype.name not in DTYPES:
+        raise StoreError(f"the feature {name}: expected a dtype among {', '.join(DTYPES)}, found {values.dtype}")
+    if isinstance(array, Ragged):
+        return {"kind": "ragged", "dtype": values.dtype.name}
+    return {"kind": "dense", "dtype": values.dtype.name, "shape": list(array.shape[1:])}
+
+
+def write_store(
+    path: str | Path, clients: Iterable[tuple[str, Examples]], about: Mapping[str, Any], *, replace: bool = False
+) -> Store:
+    """A store on disk of all the clients."""
+    with StoreWriter(path, about, replace=replace) as out:
+        for id, examples in clients:
+            out.add(id, examples)
+    return open_store(path)
+
+
+def in_memory(clients: Iterable[tuple[str, Examples]], about: Mapping[str, Any] | None = None) -> Store:
+    """A store in memory of all the clients."""
+    ids: list[bytes] = []
+    parts: dict[str, list[np.ndarray | Ragged]] = {}
+    offsets = [0]
+    for id, examples in clients:
+        arrays = {name: column_of(name, feature) for name, feature in examples.items()}
+        if ids and set(arrays) != set(parts):
+            raise StoreError(f"client {id!r}: expected the features {sorted(parts)}, found {sorted(arrays)}")
+        lengths = {name: feature_length(a) for name, a in arrays.items()}
+        if len(set(lengths.values())) != 1 or 0 in lengths.values():
+            raise StoreError(f"client {id!r}: expected equally many examples (>= 1) of each feature, found {lengths}")
+        for name, array in arrays.items():
+            parts.setdefault(name, []).append(array)
+        ids.append(id.encode())
+        offsets.append(offsets[-1] + next(iter(lengths.values())))
+    if not ids:
+        raise StoreError("expected at least one client, found none")
+    features = {name: joined(arrays) for name, arrays in parts.items()}
+    return Store(features, np.array(offsets, np.int64), from_rows(ids), dict(about or {}))
+
+
+def joined(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
+    """Clients' features, one after the other."""
+    if not isinstance(parts[0], Ragged):
+        return np.concatenate([np.asarray(part) for part in parts])
+    values = np.concatenate([np.asarray(part.values) for part in parts if isinstance(part, Ragged)])
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts if isinstance(part, Ragged)])
+    return Ragged(values, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)]))

@@ -1,0 +1,76 @@
+r"""The true loss and accuracy, over whole datasets.
+
+.. math:: f(x) = \frac1N \sum_{i=1}^N \frac{1}{n_i} \sum_{z \in D_i} f(x; z)
+
+Each example weighs :math:`1/(N n_i)`. Examples are streamed in large batches in the order of the store.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from lur.data.gather import gather
+from lur.data.prefetch import prefetched
+from lur.tasks.task import Task
+
+
+class Evaluation(NamedTuple):
+    """f(x), the share of right answers, and how much was looked at."""
+
+    loss: float
+    accuracy: float
+    clients: int
+    examples: int
+
+
+@partial(jax.jit, static_argnames=("task_outcomes", "plain"))
+def totals(task_outcomes: Any, plain: Any, params: PyTree, examples: Any, weights: Any) -> Any:
+    """Weighted loss, right answers and answers of a batch; examples of weight 0 are padding."""
+    found = task_outcomes(params, plain(examples))
+    w = weights.astype(found.loss.dtype)
+    real = (weights > 0).astype(found.loss.dtype)
+    loss = jnp.where(weights > 0, found.loss, jnp.zeros_like(found.loss))
+    return (w * loss).sum(), (real * found.correct).sum(), (real * found.answers).sum()
+
+
+def evaluate(task: Task, params: PyTree, clients: Sequence[int] | None = None, batch: int = 512) -> Evaluation:
+    """f(x) and accuracy over all clients, or over the whole datasets of those given (as a round's, before training)."""
+    store = task.store
+    chosen = np.arange(store.clients) if clients is None else np.asarray(clients, np.int64)
+    if chosen.ndim != 1 or not len(chosen) or chosen.min() < 0 or chosen.max() >= store.clients:
+        raise ValueError(f"clients must be indices from 0 to {store.clients - 1}, at least one, got {clients!r}")
+    if batch < 1:
+        raise ValueError(f"batch must be >= 1, got {batch}")
+    features, widths = dict(store.features), store.widths
+
+    def read(rows_weights: tuple[np.ndarray, np.ndarray]) -> tuple[Any, np.ndarray]:
+        rows, weights = rows_weights
+        return gather(features, widths, rows), weights
+
+    loss = correct = count = 0.0
+    examples = 0
+    for data, weights in prefetched(read, batches(store.offsets, chosen, batch)):
+        found = totals(task.outcomes, task.plain, params, data, weights * len(chosen))
+        loss, correct, count = loss + float(found[0]), correct + float(found[1]), count + float(found[2])
+        examples += int((weights > 0).sum())
+    return Evaluation(loss / len(chosen), correct / count if count else float("nan"), len(chosen), examples)
+
+
+def batches(offsets: np.ndarray, chosen: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows of the store and their weights 1/(N n_i), `batch` at a time; the last filled up with weight 0."""
+    rows, weights = np.zeros(0, np.int64), np.zeros(0)
+    for i in chosen:
+        start, stop = int(offsets[i]), int(offsets[i + 1])
+        rows = np.concatenate([rows, np.arange(start, stop)])
+        weights = np.concatenate([weights, np.full(stop - start, 1 / (len(chosen) * max(stop - start, 1)))])
+        while len(rows) >= batch:
+            yield rows[:batch], weights[:batch]
+            rows, weights = rows[batch:], weights[batch:]
+    if len(rows):
+        fill = batch - len(rows)
+        yield np.concatenate([rows, np.full(fill, rows[0])]), np.concatenate([weights, np.zeros(fill)])

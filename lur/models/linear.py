@@ -1,0 +1,40 @@
+"""Logistic regressions: tags of Stack Overflow questions (one-versus-rest, sparse inputs) and digits (multinomial).
+
+Both are convex and start at zero.
+"""
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from lur.models.layers.forms import Form
+from lur.models.layers.sparse import bag_of_words
+
+
+class TagRegression(nn.Module):
+    """One logit per tag from a bag of words: 10,000 words and 500 tags make 5,000,500 parameters."""
+
+    words: int = 10_000
+    tags: int = 500
+    dtype: Any = jnp.float32
+    form: Form = "auto"
+
+    @nn.compact
+    def __call__(self, ids: Int[Array, "B W"], values: Float[Array, "B W"]) -> Float[Array, "B tags"]:
+        kernel = self.param("kernel", nn.initializers.zeros, (self.words, self.tags), self.dtype)
+        bias = self.param("bias", nn.initializers.zeros, (self.tags,), self.dtype)
+        return bag_of_words(ids, values, kernel, form=self.form) + bias
+
+
+class LogisticRegression(nn.Module):
+    """One logit per class from dense features: `digits` has 64 features and 10 classes, 650 parameters."""
+
+    classes: int = 10
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B features"]) -> Float[Array, "B classes"]:
+        zeros = nn.initializers.zeros
+        return nn.Dense(self.classes, kernel_init=zeros, dtype=self.dtype, param_dtype=self.dtype, name="logits")(x)

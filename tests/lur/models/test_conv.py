@@ -1,0 +1,104 @@
+"""The convolution with written-out gradients is the convolution, and so is max-pooling by slices."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lur.models.layers import conv2d, max_pool
+from tests.lur.models.forms import assert_close, assert_equal_forms, gradients, normal
+
+# size, kernel, strides: odd and even sizes and kernels, strides that leave rows over, kernels as large as the image.
+SHAPES = [
+    ((6, 6), (3, 3), 1),
+    ((7, 5), (5, 5), 1),
+    ((7, 6), (3, 3), 2),
+    ((8, 7), (2, 4), 2),
+    ((6, 5), (1, 1), 2),
+    ((9, 8), (7, 7), 2),
+    ((5, 5), (5, 5), 1),
+    ((10, 9), (3, 2), (3, 1)),
+]
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize(("size", "kernel", "strides"), SHAPES)
+def test_gradients_are_the_plain_ones(size, kernel, strides, padding):
+    x, w = normal(0, 2, *size, 3), normal(1, *kernel, 3, 4)
+    fast, plain = (partial(conv2d, strides=strides, padding=padding, form=form) for form in ("fast", "plain"))
+    assert_close(fast(x, w), plain(x, w), 1e-14)
+    assert_close(gradients(fast, x, w), gradients(plain, x, w), 1e-14)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(("size", "kernel", "strides"), [((5, 6), (3, 3), 1), ((7, 6), (3, 3), 2)])
+def test_equal_in_every_use(size, kernel, strides):
+    x, w = normal(0, 2, *size, 2), normal(1, *kernel, 2, 3)
+    fast, plain = (partial(conv2d, strides=strides, form=form) for form in ("fast", "plain"))
+    assert_equal_forms(fast, plain, x, w)
+
+
+def test_single_precision():
+    x, w = normal(0, 4, 8, 8, 8, dtype=jnp.float32), normal(1, 5, 5, 8, 8, dtype=jnp.float32)
+    fast, plain = (partial(conv2d, form=form) for form in ("fast", "plain"))
+    assert_close(gradients(fast, x, w), gradients(plain, x, w), 1e-6)
+
+
+def test_empty_batch():
+    assert conv2d(jnp.zeros((0, 4, 4, 1)), jnp.zeros((3, 3, 1, 2)), form="fast").shape == (0, 4, 4, 2)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    ("size", "window", "stride", "padding"),
+    [
+        ((6, 4), 2, 2, "VALID"),
+        ((7, 5), 2, 2, "VALID"),
+        ((8, 8), 3, 2, "SAME"),
+        ((7, 6), 3, 2, "SAME"),
+        ((3, 3), 3, 1, "VALID"),
+    ],
+)
+def test_pooling(size, window, stride, padding):
+    fast, plain = (
+        partial(max_pool, window=window, stride=stride, padding=padding, form=form) for form in ("fast", "plain")
+    )
+    x = normal(0, 2, *size, 3)
+    np.testing.assert_array_equal(fast(x), plain(x))
+    assert_close(gradients(fast, x), gradients(plain, x))
+    assert_close(jax.vmap(fast)(x[None]), fast(x)[None])
+    ties = jnp.round(x)
+    assert_close(gradients(fast, ties), gradients(plain, ties))
+    assert jnp.isnan(fast(x.at[0, 0, 1, 0].set(jnp.nan))[0, 0, 0, 0])
+    curved, straight = (
+        gradients(lambda x, f=f: jnp.sin(jax.grad(lambda x: jnp.sum(f(x) ** 3))(x)), x) for f in (fast, plain)
+    )
+    assert_close(curved, straight)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x, w: conv2d(x[0], w), "kernel must be"),
+        (lambda x, w: conv2d(x, w[:, :, :1]), "kernel must be"),
+        (lambda x, w: conv2d(x, w, padding="FULL"), "padding must be 'SAME' or 'VALID', got 'FULL'"),
+        (lambda x, w: conv2d(x, w, strides=0), "strides must be one or two integers >= 1, got 0"),
+        (lambda x, w: conv2d(x, w, form="slow"), "form must be 'auto', 'fast' or 'plain', got 'slow'"),
+        (lambda x, w: max_pool(x[0]), "x must be"),
+        (lambda x, w: max_pool(x, 0), "window and stride must be >= 1"),
+        (lambda x, w: max_pool(x[:, :1]), "at least as large as the window"),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(jnp.zeros((1, 4, 4, 2)), jnp.zeros((3, 3, 2, 2)))
+
+
+def test_forward_mode_is_refused():
+    x, w = jnp.zeros((1, 4, 4, 1)), jnp.zeros((3, 3, 1, 1))
+    with pytest.raises(TypeError, match="custom_vjp"):
+        jax.jvp(partial(conv2d, form="fast"), (x, w), (x, w))
+    jax.jvp(partial(conv2d, form="plain"), (x, w), (x, w))
