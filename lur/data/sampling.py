@@ -62,7 +62,7 @@ def shuffled_epochs(key: Key[Array, ""], n: Int[Array, ""] | int, E: int, B: int
     The shape is that of the largest client; what is beyond the client's own E n examples is masked.
     """
     K = steps_of_epochs(E, largest, B)
-    order = jax.random.uniform(key, (E, largest))
+    order = jax.random.uniform(key, (E, largest), jnp.float32)
     order = jnp.where(jnp.arange(largest, dtype=jnp.int32) < n, order, jnp.inf).argsort(axis=1).astype(jnp.int32)
     j = jnp.arange(K * B, dtype=jnp.int32)
     n = jnp.asarray(n, jnp.int32)

@@ -80,9 +80,11 @@ def _page(axes: Any, columns: Sequence[tuple[str, list[str]]], lines: int) -> No
     axes.set_axis_off()
     for k, (name, text) in enumerate(columns):
         x = k / len(columns)
-        axes.text(x, 1.0, name, family="monospace", weight="bold", size=7, va="top", color=COLOURS[0])
+        axes.text(x, 1.0, name, family="monospace", weight="bold", size=7, va="top", color=COLOURS[0]).set_in_layout(
+            False
+        )
         body = "\n".join(text[:lines]).replace("$", r"\$")
-        axes.text(x, 0.965, body, family="monospace", size=5.6, va="top", linespacing=1.25)
+        axes.text(x, 0.965, body, family="monospace", size=5.6, va="top", linespacing=1.25).set_in_layout(False)
 
 
 def _emnist(figure: Any, clients: Clients) -> None:
@@ -107,11 +109,12 @@ def _cifar100(figure: Any, clients: Clients) -> None:
 def _shakespeare(figure: Any, clients: Clients) -> None:
     grid = figure.subplot_mosaic("AAA;BCD", height_ratios=(4.2, 1))
     columns = []
-    for name, features in clients[: READ - 1]:
+    talkative = [client for client in clients if len(client[1]["snippets"]) > 4] or clients
+    for name, features in talkative[: READ - 1]:
         lines = []
-        for snippet in _texts(features["snippets"][:8]):
+        for snippet in _texts(features["snippets"][:40]):
             for line in snippet.splitlines():
-                lines += wrap(line, 58, subsequent_indent="  ") or [""]
+                lines += wrap(line, 66, subsequent_indent="  ") or [""]
             lines.append("- - -")
         columns.append((f"{name} ({len(features['snippets'])} snippets)", lines))
     _page(grid["A"], columns, 62)

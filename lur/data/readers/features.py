@@ -93,17 +93,17 @@ def conformed(where: str, name: str, spec: Spec | None, array: Feature) -> Featu
         raise StoreError(f"{where}, {name}: expected {wanted(spec)}, found {described(array)}")
     if spec.kind == "float":
         with np.errstate(over="ignore"):
-            array = array.astype(np.float32)
+            array = array.astype(np.float32, copy=False)
         if not np.isfinite(array).all():
             raise StoreError(f"{where}, {name}: expected finite numbers, found some that are not")
     elif spec.kind == "label":
         if len(array) and not 0 <= int(array.min()) <= int(array.max()) < spec.classes:
             raise StoreError(f"{where}, {name}: expected labels 0..{spec.classes - 1}, found {span(array)}")
-        array = array.astype(np.int32)
+        array = array.astype(np.int32, copy=False)
     elif spec.kind == "integer":
         if len(array) and int(array.max()) >= 2**63:
             raise StoreError(f"{where}, {name}: expected 64-bit integers, found {span(array)}")
-        array = array.astype(np.int64)
+        array = array.astype(np.int64, copy=False)
     return array
 
 

@@ -63,7 +63,7 @@ def serve(file: str, limit: int, only_count: bool, out: BinaryIO) -> None:
         limit = min(limit, 2**20 + RATIO * os.path.getsize(file))
         with h5py.File(file, "r", locking=False, rdcc_nbytes=2**25) as content:
             examples = member(content, "examples", h5py.Group)
-            names = sorted(examples)
+            names = in_order(examples)
             send(out, {"clients": len(names)})
             for name in () if only_count else names:
                 send(out, {"next": readable(name)})
@@ -77,12 +77,22 @@ def serve(file: str, limit: int, only_count: bool, out: BinaryIO) -> None:
         send(out, {"error": readable(text)[:1000]})
 
 
-def readable(text: str) -> str:
-    """Text whose bytes that are not UTF-8 have become backslash escapes."""
-    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+def in_order(group: h5py.Group) -> list[Any]:
+    """The names in a group, sorted as bytes: h5py gives those that are not UTF-8 as bytes, the others as text."""
+    return sorted(group, key=raw)
 
 
-def member(group: h5py.Group, name: str, kind: type) -> Any:
+def raw(name: str | bytes) -> bytes:
+    """A name as it is in the file."""
+    return name if isinstance(name, bytes) else name.encode(errors="surrogateescape")
+
+
+def readable(name: str | bytes) -> str:
+    """A name as text; bytes that are not UTF-8 have become backslash escapes."""
+    return raw(name).decode(errors="backslashreplace")
+
+
+def member(group: h5py.Group, name: str | bytes, kind: type) -> Any:
     """A group or dataset that lies in this very file: soft and external links are refused."""
     link = group.get(name, getlink=True)
     if link is None:
@@ -98,7 +108,7 @@ def member(group: h5py.Group, name: str, kind: type) -> Any:
 def features(group: h5py.Group, limit: int) -> tuple[list[list[Any]], list[np.ndarray]]:
     """The datasets of a client: what the header says of each (name, kind, dtype, shape), and the arrays."""
     header, arrays, size = [], [], 0
-    for name in sorted(group):
+    for name in in_order(group):
         if len(header) == 1000:
             raise Refused("expected at most 1000 features")
         dataset = member(group, name, h5py.Dataset)
@@ -112,7 +122,7 @@ def features(group: h5py.Group, limit: int) -> tuple[list[list[Any]], list[np.nd
     return header, arrays
 
 
-def stored(name: str, dataset: h5py.Dataset, limit: int) -> int:
+def stored(name: str | bytes, dataset: h5py.Dataset, limit: int) -> int:
     """The bytes that a dataset takes, before any is read: it must be in this file, of plain values, and fit."""
     plan = dataset.id.get_create_plist()
     if plan.get_layout() not in LAYOUTS or plan.get_external_count():
@@ -131,7 +141,7 @@ def stored(name: str, dataset: h5py.Dataset, limit: int) -> int:
     return size
 
 
-def texts(name: str, dataset: h5py.Dataset, limit: int) -> list[np.ndarray]:
+def texts(name: str | bytes, dataset: h5py.Dataset, limit: int) -> list[np.ndarray]:
     """The rows of a dataset of strings: where each begins, and their content laid end to end."""
     offsets, content = [0], bytearray()
     for row in rows(dataset):
@@ -146,7 +156,7 @@ def rows(dataset: h5py.Dataset) -> Iterator[bytes]:
     """Strings one by one, read some at a time."""
     for start in range(0, len(dataset), ROWS):
         for row in dataset[start : start + ROWS].reshape(-1).tolist():
-            yield row if isinstance(row, bytes) else row.encode(errors="surrogateescape")
+            yield raw(row)
 
 
 if __name__ == "__main__":

@@ -65,14 +65,9 @@ def users_of(file: Path) -> Iterator[tuple[str, dict[str, Feature]]]:
     if (size := file.stat().st_size) > LARGEST_FILE:
         raise StoreError(f"{file}: expected at most {LARGEST_FILE} bytes, found {size}")
     data: dict[str, dict[str, Feature]] = {}
-
-    def user(id: str, value: Any) -> None:
-        if id in data:
-            raise StoreError(f"{place(file, id)}: expected each user once, found it twice")
-        data[id] = examples(place(file, id), value)
-
     try:
-        top = Walk(file.read_bytes().decode()).document(user)
+        walk = Walk(file.read_bytes().decode())
+        top = walk.document(lambda id: add(data, file, id, walk))
     except StoreError:
         raise
     except (ValueError, RecursionError) as error:
@@ -94,6 +89,18 @@ def users_of(file: Path) -> Iterator[tuple[str, dict[str, Feature]]]:
         yield id, data.pop(id)
 
 
+def add(data: dict[str, dict[str, Feature]], file: Path, id: str, walk: "Walk") -> None:
+    """The next user, decoded from where the walk is."""
+    where = place(file, id)
+    if id in data:
+        raise StoreError(f"{where}: expected each user once, found it twice")
+    try:
+        value = walk.value()
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{where}: expected JSON, {str(error)[:200]}") from error
+    data[id] = examples(where, value)
+
+
 class Walk:
     """A pass over JSON text that hands over the members of ``user_data`` one by one and keeps only the rest."""
 
@@ -101,14 +108,14 @@ class Walk:
         self.text, self.at = text, 0
         self.decoder = json.JSONDecoder(parse_constant=refused)
 
-    def document(self, user: Callable[[str, Any], None]) -> dict[str, Any]:
-        """All members of the object that the text is, but for ``user_data``."""
+    def document(self, user: Callable[[str], None]) -> dict[str, Any]:
+        """The members of the object that the text is; `user` is called to take each of ``user_data``."""
         top: dict[str, Any] = {}
 
         def member(key: str) -> None:
             if key in top:
                 raise ValueError(f"found {key!r} twice")
-            top[key] = self.members(lambda id: user(id, self.value())) if key == "user_data" else self.value()
+            top[key] = self.members(user) if key == "user_data" else self.value()
 
         self.members(member)
         if self.peek():

@@ -241,6 +241,14 @@ class Source:
             self.sources[images] = self.builder.as_data_source(self.split, decoders=skipped)
         return self.sources[images]
 
+    def fetch(self, records: Any, rows: Sequence[int]) -> Sequence[Any]:
+        """The records at these places; a damaged file is an error that says which."""
+        try:
+            return records.__getitems__([*rows])
+        except Exception as error:  # array_record's, protobuf's, zlib's, pillow's: whatever the bytes lead to
+            what = f"{type(error).__name__}: {error}"
+            raise StoreError(f"{self.folder}: expected sound records {rows[0]} to {rows[-1]}, {what}") from error
+
     def columns(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Scalars or texts of all examples."""
         for name in names:
@@ -250,7 +258,7 @@ class Source:
         records = self.read(names)
         found: dict[str, list[Any]] = {name: [] for name in names}
         for start in range(0, len(self), CHUNK):
-            for record in records.__getitems__(list(range(start, min(start + CHUNK, len(self))))):
+            for record in self.fetch(records, range(start, min(start + CHUNK, len(self)))):
                 for name in names:
                     found[name].append(record[name])
         return {name: np.array(values, object if self.is_text(name) else None) for name, values in found.items()}
@@ -264,11 +272,11 @@ class Source:
         self.check(name)
         if not self.is_text(name):
             raise StoreError(f"{self.folder}: expected the text {name}, found {self.features[name]}")
-        return self.records[i][name]
+        return self.fetch(self.records, (i,))[0][name]
 
     def examples(self, rows: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
         """The examples at these places."""
-        records = self.read(names).__getitems__(rows.tolist())
+        records = self.fetch(self.read(names), rows.tolist())
         return {name: self.stacked(name, [record[name] for record in records]) for name in names}
 
     def stacked(self, name: str, values: list[Any]) -> np.ndarray | Ragged | list[bytes]:

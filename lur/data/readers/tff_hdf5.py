@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -139,7 +139,7 @@ def text(where: str, flat: np.ndarray, rows: int) -> Ragged:
     return Ragged(values, offsets)
 
 
-def extent(where: str, shape: list[Any], itemsize: int, limit: int) -> int:
+def extent(where: str, shape: Sequence[Any], itemsize: int, limit: int) -> int:
     """The bytes of an array, at most the limit (text offsets come on top of what the child counts: twice)."""
     if len(shape) > 8 or not all(type(axis) is int and axis >= 0 for axis in shape):
         raise StoreError(f"{where}: expected a shape, found {str(shape)[:80]}")

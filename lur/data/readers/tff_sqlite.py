@@ -115,13 +115,18 @@ def read(
             raise StoreError(f"{where}: expected clients in sorted order, found it after {before!r}")
         before = id
         expected = metadata.fetchone()
+        if expected is not None and isinstance(expected[0], bytes) and expected[0] < client:
+            raise absent(path, expected)
         if expected is None or expected[0] != client:
-            listed = "no more" if expected is None else repr(text(path, "client_id", expected[0]))
-            raise StoreError(f"{where}: expected the clients of client_metadata, which has {listed} at this place")
+            raise StoreError(f"{where}: expected the clients of client_metadata, which does not list it")
         yield id, checked(where, decoded(where, (row[1] for row in examples), expected[1], limit))
     if (left := metadata.fetchone()) is not None:
-        id = text(path, "client_id", left[0])
-        raise StoreError(f"{place(path, id)}: expected {left[1]} examples, found none")
+        raise absent(path, left)
+
+
+def absent(path: Path, row: tuple[object, object]) -> StoreError:
+    """The error of a client that only the metadata has."""
+    return StoreError(f"{place(path, text(path, 'client_id', row[0]))}: expected {row[1]!r} examples, found none")
 
 
 def decoded(where: str, protos: Iterator[object], expected: object, limit: int) -> dict[str, Feature]:

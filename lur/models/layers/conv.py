@@ -10,6 +10,8 @@ All three are convolutions: the gradient in x has y's gradient spread out by s a
 flipped kernel, the gradient in w has y's gradient as its kernel with s and d exchanged and the examples
 as its channels. Written out in the canonical layout each is one call of the library's convolution. They
 are `convolution` again, so derivatives of every order, in reverse mode, are as quick.
+
+With many channels, 3x3 kernels at stride 1 are quicker still by `winograd3x3`.
 """
 
 from collections.abc import Sequence
@@ -24,9 +26,12 @@ from jaxtyping import Array, Float
 
 from lur.models.layers.forms import Form, is_fast
 from lur.models.layers.pool import max_pool
+from lur.models.layers.winograd import winograd3x3
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 Pair = tuple[int, int]
+MANY = 256
+"""Channels, in and out, from which on Winograd's form was measured to be the quicker one."""
 
 
 def conv2d(
@@ -50,6 +55,8 @@ def conv2d(
         raise ValueError(f"strides must be one or two integers >= 1, got {strides!r}")
     if not is_fast(form):
         return lax.conv_general_dilated(x, kernel, steps, padding, dimension_numbers=LAYOUT)
+    if padding == "SAME" and steps == (1, 1) and kernel.shape[:2] == (3, 3) and min(kernel.shape[2:]) >= MANY:
+        return winograd3x3(x, kernel)
     pads = lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], steps, padding)
     return convolution(x, kernel, steps, (1, 1), tuple((int(low), int(high)) for low, high in pads))
 
@@ -89,8 +96,8 @@ def kernel_gradient(x: Array, w: Array, strides: Pair, dilation: Pair, pads: tup
     sizes = [s * (m - 1) + r + 1 for s, m, r in zip(strides, dy.shape[1:3], reach, strict=True)]
     highs = [size - n - low for size, n, low in zip(sizes, x.shape[1:3], lows, strict=True)]
     image, around = cropped(x, lows, highs)
-    grad = convolution(image.transpose(3, 1, 2, 0), dy.transpose(1, 2, 0, 3), dilation, strides, around)
-    return grad.transpose(1, 2, 0, 3)
+    grad: Any = convolution(image.transpose(3, 1, 2, 0), dy.transpose(1, 2, 0, 3), dilation, strides, around)
+    return jnp.transpose(grad, (1, 2, 0, 3))
 
 
 def cropped(x: Array, lows: Sequence[int], highs: Sequence[int]) -> tuple[Array, tuple[Pair, Pair]]:

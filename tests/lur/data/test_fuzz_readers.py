@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from lur.data.store import StoreError
 from lur.data.writer import write_store
 from tests.lur.data import writers
 
-FILES = 1000
+FILES, SEED = 1000, 0
 LIMIT = 2**26
 SLOWEST = 5.0
 
@@ -39,15 +40,21 @@ ROLES = {"PLAY_ROLE": {"x": [b"a" * 80, b"b" * 80], "y": [b"\n", b"c"]}}
 EXTREMES = (b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\x80" * 10, b"\x01\0\0\0")
 
 
+@pytest.fixture(autouse=True)
+def no_fsync(monkeypatch):
+    """Thousands of small stores: waiting for the disk is not what is tested."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:
     """The content with one to three damages: bytes flipped, cut, inserted, moved, repeated, set to extremes."""
     data = bytearray(content)
-    for _ in range(rng.integers(1, 4)):
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
         at = int(rng.integers(0, len(data) + 1))
         size = int(rng.integers(1, 33))
         match rng.integers(0, 8):
             case 0 | 1 | 2:
-                for place in rng.integers(0, max(len(data), 1), size=rng.integers(1, 9)).tolist():
+                for place in rng.integers(0, max(len(data), 1), size=rng.choice([1, 1, 2, 8])).tolist():
                     if place < len(data):
                         data[place] ^= 1 << int(rng.integers(0, 8))
             case 3:
@@ -65,9 +72,27 @@ def mutated(content: bytes, rng: np.random.Generator) -> bytes:
     return bytes(data)
 
 
+def complaint(file: Path, read: Callable[[Path], object]) -> str | None:
+    """The StoreError of reading a file, if there is one. It must name the file."""
+    try:
+        read(file)
+    except StoreError as error:
+        if str(file) not in str(error):
+            raise
+        return str(error)
+    return None
+
+
+def assert_some_of_both(good: int, bad: int) -> None:
+    """The damage is enough to be noticed, not so much that nothing is read."""
+    print(f"{good} read, {bad} refused")
+    assert good >= 5
+    assert bad >= 200
+
+
 def outcomes(folder: Path, seeds: list[Path], read: Callable[[Path], object], files: int = FILES) -> tuple[int, int]:
     """Read mutations of the seeds; how many were read and how many refused. Anything but StoreError is a failure."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(SEED)
     good = bad = 0
     before = set(folder.iterdir())
     for i in range(files):
@@ -75,12 +100,8 @@ def outcomes(folder: Path, seeds: list[Path], read: Callable[[Path], object], fi
         file = folder / f"mutated-{seed.name}"
         file.write_bytes(mutated(seed.read_bytes(), rng))
         start = time.monotonic()
-        try:
-            read(file)
-            good += 1
-        except StoreError as error:
-            assert str(file) in str(error), error
-            bad += 1
+        refused = complaint(file, read) is not None
+        good, bad = good + (not refused), bad + refused
         assert time.monotonic() - start < SLOWEST, f"file {i} took {time.monotonic() - start} s"
         file.unlink()
         assert set(folder.iterdir()) == before, f"file {i} left something"
@@ -109,7 +130,7 @@ def test_tff_sqlite(tmp_path):
     ]
     read = imported(lambda file: tff_sqlite.clients(file, "train", limit=LIMIT, unpacked_limit=LIMIT))
     good, bad = outcomes(tmp_path, seeds, read)
-    assert good and bad > 300, (good, bad)
+    assert_some_of_both(good, bad)
 
 
 def test_fedjax_sqlite(tmp_path):
@@ -119,7 +140,7 @@ def test_fedjax_sqlite(tmp_path):
         writers.fedjax_sqlite(tmp_path / "digits.sqlite", {b"\xff": DIGITS["w"]}),
     ]
     good, bad = outcomes(tmp_path, seeds, imported(lambda file: fedjax_sqlite.clients(file, limit=LIMIT)))
-    assert good and bad > 300, (good, bad)
+    assert_some_of_both(good, bad)
 
 
 def test_fedjax_data(tmp_path):
@@ -131,7 +152,7 @@ def test_fedjax_data(tmp_path):
         fedjax_sqlite.client(file, row, LIMIT)
 
     good, bad = outcomes(tmp_path, [tmp_path / "seed"], read)
-    assert good and bad > 300, (good, bad)
+    assert_some_of_both(good, bad)
 
 
 def test_example_proto(tmp_path):
@@ -148,13 +169,13 @@ def test_example_proto(tmp_path):
             raise StoreError(f"{file}: {error}") from error
 
     good, bad = outcomes(tmp_path, [tmp_path / "seedTrue", tmp_path / "seedFalse"], read)
-    assert good and bad > 300, (good, bad)
+    assert_some_of_both(good, bad)
 
 
 def test_leaf_json(tmp_path):
     seeds = [writers.leaf_json(tmp_path / "digits.json", DIGITS), writers.leaf_json(tmp_path / "roles.json", ROLES)]
     good, bad = outcomes(tmp_path, seeds, imported(leaf_json.clients))
-    assert good and bad > 300, (good, bad)
+    assert_some_of_both(good, bad)
     outcomes(tmp_path, seeds, leaf_json.count, 200)
 
 
@@ -164,14 +185,14 @@ def test_counts(tmp_path):
     tags.write_text(json.dumps({f"tag{i}": i % 7 for i in range(20)}))
     for seed, read in ((words, counts.word_count), (tags, counts.tag_count)):
         good, bad = outcomes(tmp_path, [seed], lambda file, read=read: read(file, 20))
-        assert good and bad > 200, (good, bad)
+        assert_some_of_both(good, bad)
 
 
 def test_archive(tmp_path):
     seeds = []
     for mode in ("", "gz", "bz2", "xz"):
         seeds.append(tmp_path / f"a.tar{mode and '.'}{mode}")
-        with tarfile.open(seeds[-1], f"w:{mode}") as tar:
+        with tarfile.open(seeds[-1], cast(Any, f"w:{mode}")) as tar:
             for name in ("a.txt", "folder/b.txt", "n" * 120):
                 member = tarfile.TarInfo(name)
                 member.size = 700
@@ -187,7 +208,7 @@ def test_archive(tmp_path):
             assert all(not path.is_symlink() for path in folder.rglob("*"))
 
     good, bad = outcomes(tmp_path, seeds, read)
-    assert good and bad > 300, (good, bad)
+    assert_some_of_both(good, bad)
 
 
 HARNESS = """
@@ -198,7 +219,8 @@ for file in sorted(pathlib.Path(sys.argv[2]).glob("*.h5")):
     source, sink = os.pipe()
     if (pid := os.fork()) == 0:
         os.close(source)
-        signal.alarm(5)
+        signal.setitimer(signal.ITIMER_PROF, 1)
+        signal.alarm(60)
         hdf5_child.confine(int(sys.argv[3]))
         with open(sink, "wb") as out:
             hdf5_child.serve(str(file), int(sys.argv[3]), False, out)
@@ -223,8 +245,10 @@ def hdf5_seeds(folder: Path) -> list[Path]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the batch is read in forked processes")
 def test_tff_hdf5(tmp_path):
-    """The child of the HDF5 reader, forked once per file from one process; a crash shows as its signal."""
-    rng = np.random.default_rng(0)
+    """The child of the HDF5 reader, forked once per file from one process; a crash, or a loop stopped after a second
+    of work, shows as its signal.
+    """
+    rng = np.random.default_rng(SEED)
     seeds = hdf5_seeds(tmp_path)
     batch = tmp_path / "batch"
     batch.mkdir()
@@ -244,23 +268,14 @@ def test_tff_hdf5(tmp_path):
     good = bad = 0
     for name in sorted(signals):
         frames = (batch / name).with_suffix(".frames")
-        try:
-            imported(clients)(frames)
-            good += 1
-        except StoreError as error:
-            assert str(frames) in str(error)
-            bad += 1
-    assert good and bad > 300, (good, bad)
-    assert not list(batch.glob("*.store")) and not list(batch.glob(".*"))
-    for name in [*crashed[:3], *sorted(signals)[:5]]:
-        try:
-            for _ in tff_hdf5.clients(batch / name, limit=LIMIT, timeout=5):
-                pass
-        except StoreError as error:
-            assert str(batch / name) in str(error)
-        else:
-            assert name not in crashed
-    print(f"{good} read, {bad} refused, {len(crashed)} of them crashes {crashed[:10]}")
+        refused = complaint(frames, imported(clients)) is not None
+        good, bad = good + (not refused), bad + refused
+    assert_some_of_both(good, bad)
+    assert not [*batch.glob("*.store"), *batch.glob(".*")]
+    for name in [*crashed[:1], *sorted(signals)[:4]]:
+        error = complaint(batch / name, lambda file: list(tff_hdf5.clients(file, limit=LIMIT, timeout=2)))
+        assert error or name not in crashed
+    print(f"{len(crashed)} crashes {crashed[:10]}")
 
 
 def test_frames(tmp_path):
@@ -277,4 +292,4 @@ def test_frames(tmp_path):
             pass
 
     good, bad = outcomes(tmp_path, [seed], read)
-    assert good and bad > 300, (good, bad)
+    assert_some_of_both(good, bad)

@@ -293,6 +293,40 @@ def test_a_damaged_description(root, tmp_path):
             tfds_source.clients(copy, partition="iid", num_clients=1)
 
 
+def test_a_thousand_damaged_files(root, tmp_path):
+    """Either the damage is noticed, or it is where no record lies and the clients are the same."""
+    copy = tmp_path / "1.0.0"
+    shutil.copytree(root / "mixed" / "1.0.0", copy)
+    (file,) = copy.glob("*train*")
+    sound, rng = np.frombuffer(file.read_bytes(), np.uint8), np.random.default_rng(0)
+    used = np.flatnonzero(sound)
+
+    def read():
+        return [(id, examples["x"].tolist(), [*examples["who"]]) for id, examples in clients()]
+
+    def clients():
+        return tfds_source.clients(copy, partition="iid", num_clients=2, features=["x", "who"])
+
+    expected, noticed = read(), []
+    for _ in range(1000):
+        damaged = sound.copy()
+        match rng.integers(3):
+            case 0:
+                damaged[rng.choice(used, 3)] ^= np.uint8(1 << rng.integers(8))
+            case 1:
+                damaged = damaged[: rng.integers(len(damaged))]
+            case 2:
+                at = int(rng.choice(used))
+                damaged[at : at + 20] = rng.integers(0, 256, len(damaged[at : at + 20]), np.uint8)
+        file.write_bytes(damaged.tobytes())
+        try:
+            assert read() == expected
+        except StoreError as error:
+            noticed.append(str(error))
+    assert len(noticed) > 900
+    assert all(str(copy) in message for message in noticed)
+
+
 def test_a_format_without_random_access(root, tmp_path):
     copy = tmp_path / "1.0.0"
     shutil.copytree(root / "mixed" / "1.0.0", copy)

@@ -3,11 +3,11 @@
 import json
 import lzma
 import sqlite3
-import struct
 import zlib
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import h5py
 import msgpack
@@ -81,7 +81,7 @@ def tff_sqlite(path: Path, splits: Mapping[str, Clients], *, packed: bool = True
     """TFF's SQLite; with a name that ends in .xz or .lzma, compressed in that format."""
     plain = path.with_suffix(".plain") if path.suffix in (".xz", ".lzma") else path
     with closing(sqlite3.connect(plain)) as connection, connection:
-        connection.execute("PRAGMA page_size=512")
+        connection.executescript("PRAGMA page_size=512; PRAGMA synchronous=OFF")
         connection.executescript(schema)
         for split, clients in splits.items():
             for id, features in clients.items():
@@ -97,15 +97,25 @@ def tff_sqlite(path: Path, splits: Mapping[str, Clients], *, packed: bool = True
     return path
 
 
+def packed(value: object) -> bytes:
+    """Any value as msgpack."""
+    return cast(bytes, msgpack.packb(value))
+
+
+def extension(code: int, value: object) -> msgpack.ExtType:
+    """A msgpack extension of a packed value."""
+    return msgpack.ExtType(code, packed(value))
+
+
 def fedjax_data(features: Client) -> bytes:
     """A client's features as msgpack."""
 
-    def packed(values: np.ndarray | list[bytes]) -> msgpack.ExtType:
+    def serialized(values: np.ndarray | list[bytes]) -> msgpack.ExtType:
         if isinstance(values, list):
-            return msgpack.ExtType(4, msgpack.packb(((len(values),), values)))
-        return msgpack.ExtType(1, msgpack.packb((values.shape, values.dtype.name, values.tobytes("C"))))
+            return extension(4, ((len(values),), values))
+        return extension(1, (values.shape, values.dtype.name, values.tobytes("C")))
 
-    return msgpack.packb({name: packed(values) for name, values in features.items()})
+    return packed({name: serialized(values) for name, values in features.items()})
 
 
 FEDJAX_SCHEMA = (
@@ -126,7 +136,7 @@ def fedjax_sqlite(path: Path, clients: Mapping[bytes, Client]) -> Path:
 def fedjax_rows(path: Path, rows: list[tuple]) -> Path:
     """FedJAX's table, whatever the rows."""
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("PRAGMA page_size=512")
+        connection.executescript("PRAGMA page_size=512; PRAGMA synchronous=OFF")
         connection.executescript(FEDJAX_SCHEMA)
         connection.executemany("INSERT INTO federated_data VALUES (?, ?, ?)", rows)
     return path
@@ -145,8 +155,3 @@ def leaf_json(path: Path, clients: Clients) -> Path:
     sizes = [len(value["y"]) for value in data.values()]
     path.write_text(json.dumps({"users": list(data), "num_samples": sizes, "user_data": data}))
     return path
-
-
-def floats(*values: float) -> bytes:
-    """Little-endian float32."""
-    return struct.pack(f"<{len(values)}f", *values)

@@ -1,21 +1,32 @@
 """What "equal" means for the fast and the plain form of a layer: values and derivatives wherever lur uses them."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+compiled = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+"""`jax.jit` for functions that run once: most of these tests' time is the compiler's."""
+
 
 def normal(seed: int, *shape: int, dtype=jnp.float64):
-    return jax.random.normal(jax.random.key(seed), shape, dtype)
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), dtype)
+
+
+def random_params(model, *inputs, dtype=jnp.float64):
+    """Normal parameters for a model, quicker than its own."""
+    shapes = jax.eval_shape(model.init, jax.random.key(0), *inputs)
+    return jax.tree.map(lambda leaf: 0.3 * normal(leaf.size, *leaf.shape, dtype=dtype), shapes)
 
 
 def assert_close(left, right, tol=1e-12):
     """Equal trees of arrays, to `tol` relative to each array's largest entry."""
     assert jax.tree.structure(left) == jax.tree.structure(right)
     for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
-        assert a.shape == b.shape
-        assert a.dtype == b.dtype
-        np.testing.assert_allclose(a, b, rtol=0, atol=tol * max(1.0, float(jnp.abs(b).max())))
+        a, b = np.asarray(a), np.asarray(b)
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        np.testing.assert_allclose(a, b, rtol=0, atol=tol * max(1.0, float(np.abs(b).max(initial=0))))
 
 
 def bowl(layer):
@@ -29,42 +40,48 @@ def bowl(layer):
     return value
 
 
+def every(args):
+    return tuple(range(len(args)))
+
+
 def gradients(layer, *args):
-    """Gradients of the bowl in all arguments."""
-    return jax.jit(jax.grad(bowl(layer), argnums=tuple(range(len(args)))))(*args)
+    """The layer's values and the gradients of its bowl in all arguments."""
+    return compiled(lambda *a: (layer(*a), jax.grad(bowl(layer), every(a))(*a)))(*args)
 
 
 def hessian_products(layer, *args):
-    """The gradient of |gradient|^2 / 2, in reverse over reverse mode as MAML takes it: the Hessian times the gradient."""
+    """The Hessian times the gradient, as the gradient of |gradient|^2 / 2: reverse over reverse, as MAML takes it."""
 
     def norm(*args):
-        grads = jax.grad(bowl(layer), argnums=tuple(range(len(args))))(*args)
-        return sum(0.5 * jnp.sum(g * g) for g in grads)
+        return sum(0.5 * jnp.sum(g * g) for g in jax.grad(bowl(layer), every(args))(*args))
 
-    return jax.jit(jax.grad(norm, argnums=tuple(range(len(args)))))(*args)
+    return jax.grad(norm, every(args))(*args)
 
 
-def descended(layer, x, *weights, steps=3):
+def descended(layer, x, *weights):
     """Weights after a scan of gradient steps on `layer(x, *weights)`."""
 
     def step(weights, _):
         grads = jax.grad(lambda w: bowl(layer)(x, *w))(weights)
         return jax.tree.map(lambda w, g: w - 0.01 * g, weights, grads), None
 
-    return jax.jit(lambda weights: jax.lax.scan(step, weights, None, length=steps)[0])(weights)
+    return jax.lax.scan(step, weights, None, length=3)[0]
+
+
+def uses(layer, *args):
+    """Second derivatives, and the local loops of three clients, each with its own inputs and weights."""
+
+    def compute(*args):
+        clients = [jnp.stack([a, 0.5 * a, -a]) for a in args]
+        loops = jax.vmap(lambda *a: descended(layer, *a))(*clients)
+        return hessian_products(layer, *args), loops, descended(layer, *args)
+
+    return compiled(compute)(*args)
 
 
 def assert_equal_forms(fast, plain, x, *weights):
     """Values, gradients, second derivatives, inside scan, and with one set of weights per client."""
-    assert_close(jax.jit(fast)(x, *weights), plain(x, *weights))
     assert_close(gradients(fast, x, *weights), gradients(plain, x, *weights))
-    assert_close(hessian_products(fast, x, *weights), hessian_products(plain, x, *weights), 1e-11)
-    assert_close(descended(fast, x, *weights), descended(plain, x, *weights))
-    clients = [jnp.stack([a, 0.5 * a, -a]) for a in (x, *weights)]
-    assert_close(jax.vmap(fast)(*clients), jax.vmap(plain)(*clients))
-    per_client = [jax.vmap(lambda *a, f=f: gradients(f, *a))(*clients) for f in (fast, plain)]
-    assert_close(*per_client)
-    one_by_one = [gradients(plain, *[a[i] for a in clients]) for i in range(3)]
-    assert_close(per_client[0], jax.tree.map(lambda *a: jnp.stack(a), *one_by_one))
-    loops = [jax.vmap(lambda *a, f=f: descended(f, *a))(*clients) for f in (fast, plain)]
-    assert_close(*loops)
+    second, loops, alone = uses(fast, x, *weights)
+    assert_close((second, loops, alone), uses(plain, x, *weights), 1e-11)
+    assert_close(jax.tree.map(lambda leaf: leaf[0], loops), alone)

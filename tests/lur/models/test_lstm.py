@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from lur.models.layers import LSTM, lstm
-from tests.lur.models.forms import assert_close, assert_equal_forms, gradients, normal
+from tests.lur.models.forms import assert_close, assert_equal_forms, compiled, gradients, normal, random_params
 
 
 def weights(inputs: int, units: int, dtype=jnp.float64):
@@ -20,10 +20,16 @@ def weights(inputs: int, units: int, dtype=jnp.float64):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize(("B", "T", "inputs", "units"), [(2, 5, 3, 4), (1, 1, 2, 3), (3, 4, 1, 1)])
-def test_equal_in_every_use(B, T, inputs, units):
+def test_equal_in_every_use():
     fast, plain = partial(lstm, form="fast"), partial(lstm, form="plain")
-    assert_equal_forms(fast, plain, normal(0, B, T, inputs), *weights(inputs, units))
+    assert_equal_forms(fast, plain, normal(0, 2, 5, 3), *weights(3, 4))
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(("B", "T", "inputs", "units"), [(1, 1, 2, 3), (3, 4, 1, 1)])
+def test_smallest_sizes(B, T, inputs, units):
+    x, ws = normal(0, B, T, inputs), weights(inputs, units)
+    assert_close(*(gradients(partial(lstm, form=form), x, *ws) for form in ("fast", "plain")))
 
 
 def test_single_precision():
@@ -36,17 +42,16 @@ def test_single_precision():
 def test_conventions_are_those_documented():
     units, x = 4, normal(0, 2, 6, 3)
     cell = nn.RNN(nn.OptimizedLSTMCell(units, dtype=jnp.float64, param_dtype=jnp.float64))
-    params = cell.init(jax.random.key(1), x)
-    params = jax.tree.map(lambda p: p + normal(2, *p.shape), params)
+    params = random_params(cell, x)
     (tree,) = params["params"].values()
     kernel = jnp.concatenate([tree[f"i{gate}"]["kernel"] for gate in "ifgo"], axis=1)
     recurrent = jnp.concatenate([tree[f"h{gate}"]["kernel"] for gate in "ifgo"], axis=1)
     bias = jnp.concatenate([tree[f"h{gate}"]["bias"] for gate in "ifgo"])
-    assert_close(lstm(x, kernel, recurrent, bias), cell.apply(params, x))
+    assert_close(compiled(lstm)(x, kernel, recurrent, bias), compiled(cell.apply)(params, x))
 
 
 def test_initial_parameters():
-    params = LSTM(8).init(jax.random.key(0), jnp.zeros((1, 2, 3)))["params"]
+    params = compiled(LSTM(8).init)(jax.random.key(0), jnp.zeros((1, 2, 3)))["params"]
     assert_close(params["recurrent"] @ params["recurrent"].T, jnp.eye(8), 1e-5)
     assert_close(params["bias"], jnp.repeat(jnp.array([0.0, 1.0, 0.0, 0.0]), 8))
     assert jnp.abs(params["kernel"]).max() <= (6 / (3 + 32)) ** 0.5
