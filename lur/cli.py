@@ -132,12 +132,13 @@ def verify(
 
 @app.command
 def bench(
-    what: tyro.conf.Positional[Literal["speed"]],
+    what: tyro.conf.Positional[Literal["speed", "store"]],
     task: Literal["quadratic"] = "quadratic",
     rounds: int = 200,
     turns: int = 5,
 ) -> int:
-    """Measure lur: `lur bench speed` prints rounds per second beside a plain Python loop over the same work.
+    """Measure lur: `lur bench speed` prints rounds per second beside a plain Python loop over the same work,
+    `lur bench store` how a store of 342,477 clients and 20 million examples behaves.
 
     Args:
         what: What to measure.
@@ -149,6 +150,11 @@ def bench(
     for name, value in (("--rounds", rounds), ("--turns", turns)):
         if value < 1:
             raise ValueError(f"{name} must be >= 1, got {value}")
+    if what == "store":
+        from benchmarks.data import store
+
+        print(store.report(store.measure()))
+        return 0
     from benchmarks.speed import quadratic
 
     size = quadratic.DEFAULT

@@ -8,7 +8,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from lur.cache import cache_folder
+from lur.data.ragged import Ragged
 from lur.data.store import Store, open_store, read_manifest
 from lur.data.writer import Examples, write_store
 
@@ -32,5 +35,15 @@ def cached(
 
 
 def digest(store: Store) -> Any:
-    """What identifies a store's content: its files' checksums, or where it comes from if it is in memory."""
-    return dict(store.about) if store.path is None else read_manifest(store.path)["sha256"]
+    """What identifies a store's content: its files' checksums, made anew if it is in memory."""
+    if store.path is not None:
+        return read_manifest(store.path)["sha256"]
+    hash = hashlib.sha256()
+    for name, feature in sorted(store.features.items()):
+        hash.update(name.encode())
+        for array in (feature.values, feature.offsets) if isinstance(feature, Ragged) else (feature,):
+            hash.update(f"{array.dtype}{array.shape}".encode())
+            hash.update(np.ascontiguousarray(array).data)
+    for array in (store.offsets, store.names.values, store.names.offsets):
+        hash.update(np.ascontiguousarray(array).data)
+    return hash.hexdigest()

@@ -59,8 +59,8 @@ def test_shapes_and_dtypes(name):
 
 
 SMALL = {
-    "cnn": (lambda form: CNN(5, (2, 3), 4, jnp.float64, form), (8, 8, 1)),
-    "resnet": (lambda form: ResNet18(5, 2, (1, 1), jnp.float64, form), (9, 9, 3)),
+    "cnn": (lambda form: CNN(5, (2, 2), 3, jnp.float64, form), (8, 8, 1)),
+    "resnet": (lambda form: ResNet18(5, 2, (1, 1), jnp.float64, form), (8, 8, 3)),
     "lstm": (lambda form: LSTMLM(5, 3, (4,), 2, jnp.float64, form), 6),
 }
 

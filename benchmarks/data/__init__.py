@@ -1,0 +1,1 @@
+"""How the client store behaves at the size of Stack Overflow."""
