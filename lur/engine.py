@@ -25,7 +25,7 @@ from lur.data.sampling import (
     with_replacement,
 )
 from lur.data.store import Store
-from lur.layouts import Layout
+from lur.layouts import Layout, parse, replicated
 from lur.server import Info, LocalUpdate, State
 
 DEVICE_BYTES = 2**31
@@ -127,7 +127,12 @@ def run_resident(
         sizes = data.offsets[chosen + 1] - data.offsets[chosen]
         weights = sizes if plan.weighting == "examples" else None
         return algo.round(
-            state, chosen, weights, layout=layout, fetch=lambda i: client_batches(plan, view, data, key, i)
+            state,
+            chosen,
+            weights,
+            layout=layout,
+            fetch=lambda shared, i: client_batches(plan, view, *shared, i),
+            shared=(data, key),
         )
 
     def step(k: Any, carry: tuple[State, Info]) -> tuple[State, Info]:
@@ -180,7 +185,9 @@ def round_of_rows(
     key = round_key(seed, state.round)
     weights = rows.sizes if plan.weighting == "examples" else None
     clients = (rows.chosen, rows.examples, rows.mask)
-    return algo.round(state, clients, weights, layout=layout, fetch=lambda one: viewed(plan, view, key, *one))
+    return algo.round(
+        state, clients, weights, layout=layout, fetch=lambda key, one: viewed(plan, view, key, *one), shared=key
+    )
 
 
 def run_host(
@@ -205,7 +212,7 @@ def run(
     batch_size: int,
     seed: int = 0,
     view: View = as_stored,
-    layout: Layout = "vmap",
+    layout: str | Layout = "vmap",
     epochs: int | None = None,
     weighting: Literal["uniform", "examples"] = "uniform",
     data: Resident | Literal["host"] | None = None,
@@ -236,12 +243,13 @@ def run(
     if isinstance(rounds, bool) or int(rounds) != rounds or rounds < 1:
         raise ValueError(f"rounds must be an integer >= 1, got {rounds!r}")
     made = plan(store, algo, clients_per_round, batch_size, epochs, weighting)
+    layout = parse(layout)
     key = jnp.asarray(checked_seed(seed))
     if data is None and size_in_bytes(store) > DEVICE_BYTES:
         data = "host"
     if isinstance(data, str):
         return run_host(algo, view, made, rounds, layout, state, store, key)
-    data = resident(store) if data is None else data
+    data = resident(store, replicated(layout)) if data is None else data
     capacity = max(rounds, capacity or 1 << (rounds - 1).bit_length())
     state, infos = run_resident(algo, view, made, capacity, layout, state, data, key, np.int32(rounds))
     return state, jax.tree.map(lambda leaf: leaf[:rounds], infos)

@@ -3,52 +3,147 @@ r"""The clients axis of a round: how M clients run and how their messages meet.
 All layouts compute :math:`q = \sum_i w_i m_i` with the same clients and mini-batches; they differ in time and
 memory, and in the last bits of the sum.
 
-``vmap``
-    all clients at once: M models in memory. Accelerators, small models.
-``sequential``
-    one client after the other with a running sum: one client's model in memory, whatever M.
+=====================  ===========================================================================================
+``vmap``               all clients at once: M models in memory. Accelerators, small models.
+``sequential``         one client after the other with a running sum: one client's model in memory, whatever M.
+``chunked:n``          n clients at a time, a running sum over the chunks.
+``sharded``            the clients dealt to the devices, each of which runs its own one after the other and sends
+                       one sum; ``sharded:vmap`` and ``sharded:chunked:n`` run them otherwise.
+=====================  ===========================================================================================
+
+M need not divide by chunks or devices: what is missing is filled up with clients of weight 0.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, PyTree
 
-Layout = Literal["vmap", "sequential"]
+AXIS = "clients"
+FORMS = "vmap, sequential, chunked:n, sharded, sharded:vmap or sharded:chunked:n"
+
+Client = Callable[[Any, Any], tuple[PyTree, Float[Array, ""]]]
+"""``client(shared, own) -> (message, loss)``."""
+Own = Callable[[Any], tuple[PyTree, Float[Array, ""]]]
+
+
+class Layout(NamedTuple):
+    """A layout: how many clients run at once (None: all), and on how many devices they are spread."""
+
+    at_once: int | None
+    devices: int = 1
+
+    def __str__(self) -> str:
+        inner = {None: "vmap", 1: "sequential"}.get(self.at_once, f"chunked:{self.at_once}")
+        return inner if self.devices == 1 else f"sharded:{inner}"
+
+
+def parse(text: str | Layout) -> Layout:
+    """A layout from its text; ``sharded`` takes all local devices."""
+    if isinstance(text, Layout):
+        return text
+    kind, _, rest = str(text).partition(":")
+    if kind == "sharded":
+        inner = parse(rest or "sequential")
+        if inner.devices == 1 and not rest.startswith("sharded"):
+            return inner._replace(devices=jax.local_device_count())
+    elif kind == "chunked" and rest.isdecimal() and int(rest) >= 1:
+        return Layout(int(rest))
+    elif not rest and kind in ("vmap", "sequential"):
+        return Layout(None if kind == "vmap" else 1)
+    raise ValueError(f"layout must be one of {FORMS} with n >= 1, got {text!r}")
+
+
+def mesh(layout: Layout) -> Mesh:
+    """The devices over which the clients are spread."""
+    return jax.make_mesh((layout.devices,), (AXIS,), (AxisType.Auto,), devices=jax.local_devices()[: layout.devices])
+
+
+def replicated(layout: Layout) -> NamedSharding | None:
+    """Where what all clients share should lie: on every device of the layout."""
+    return None if layout.devices == 1 else NamedSharding(mesh(layout), P())
 
 
 def over_clients(
-    run: Callable[[Any], tuple[PyTree, Float[Array, ""]]],
-    inputs: PyTree,
-    weights: Float[Array, "M"] | None,
-    layout: Layout,
+    client: Client, shared: PyTree, inputs: PyTree, weights: Float[Array, "M"] | None, layout: Layout
 ) -> tuple[PyTree, Float[Array, "M"], Float[Array, "M"]]:
-    """The mean message of ``run(input) -> (message, loss)`` over the leading axis of `inputs`.
+    """The mean message of ``client(shared, own) -> (message, loss)`` over the leading axis of `inputs`.
 
+    `shared` is what all clients need: under ``sharded`` it is on every device, so nothing traced may be closed over.
     Weights, if given, sum to 1. Returns the mean, the clients' losses and the norms of their messages.
     """
-    if layout == "vmap":
+    if layout.devices == 1:
+        return on_one_device(partial(client, shared), inputs, weights, layout.at_once)
+    M = leading(inputs)
+    weights = uniform(partial(client, shared), inputs) if weights is None else weights
+    inputs, weights = filled_up(inputs, weights, layout.devices)
+
+    def shard(shared: PyTree, inputs: PyTree, weights: Array) -> tuple[PyTree, Array, Array]:
+        q, losses, norms = on_one_device(partial(client, shared), inputs, weights, layout.at_once)
+        return jax.lax.psum(q, AXIS), losses, norms
+
+    specs = (P(), P(AXIS), P(AXIS))
+    spread = jax.shard_map(shard, mesh=mesh(layout), in_specs=specs, out_specs=specs, check_vma=False)
+    q, losses, norms = spread(shared, inputs, weights)
+    return q, losses[:M], norms[:M]
+
+
+def on_one_device(
+    run: Own, inputs: PyTree, weights: Float[Array, "M"] | None, at_once: int | None
+) -> tuple[PyTree, Float[Array, "M"], Float[Array, "M"]]:
+    """The weighted sum of messages, `at_once` clients at a time."""
+    M = leading(inputs)
+    if at_once is None or (at_once > 1 and at_once >= M):
         messages, losses = jax.vmap(run)(inputs)
         norms = jax.vmap(optax.tree.norm)(messages)
         return jax.tree.map(lambda m: weighted_mean(m, weights), messages), losses, norms
-    if layout == "sequential":
-        M = jax.tree.leaves(inputs)[0].shape[0]
-        shapes, loss = jax.eval_shape(run, jax.tree.map(lambda leaf: leaf[0], inputs))
-        w = jnp.full((M,), 1 / M, loss.dtype) if weights is None else weights
+    weights = uniform(run, inputs) if weights is None else weights
+    inputs, weights = filled_up(inputs, weights, at_once)
+    groups = jax.tree.map(lambda leaf: leaf.reshape(-1, at_once, *leaf.shape[1:]), (weights, inputs))
 
-        def one(total, client):
-            share, single = client
-            message, loss = run(single)
-            total = jax.tree.map(lambda t, m: t + share * m, total, message)
-            return total, (loss, optax.tree.norm(message))
+    def one(total: PyTree, group: Any) -> tuple[PyTree, Any]:
+        share, members = group
+        if at_once == 1:
+            message, loss = run(jax.tree.map(lambda leaf: leaf[0], members))
+            total = jax.tree.map(lambda t, m: t + share[0] * m, total, message)
+            return total, (loss[None], optax.tree.norm(message)[None])
+        messages, losses = jax.vmap(run)(members)
+        total = jax.tree.map(lambda t, m: t + weighted_mean(m, share), total, messages)
+        return total, (losses, jax.vmap(optax.tree.norm)(messages))
 
-        total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        q, (losses, norms) = jax.lax.scan(one, total, (w, inputs))
-        return q, losses, norms
-    raise ValueError(f"layout must be one of {', '.join(get_args(Layout))}, got {layout!r}")
+    shapes, _ = jax.eval_shape(run, jax.tree.map(lambda leaf: leaf[0], inputs))
+    total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    q, (losses, norms) = jax.lax.scan(one, total, groups)
+    return q, losses.reshape(-1)[:M], norms.reshape(-1)[:M]
+
+
+def leading(inputs: PyTree) -> int:
+    """M."""
+    return jax.tree.leaves(inputs)[0].shape[0]
+
+
+def uniform(run: Own, inputs: PyTree) -> Float[Array, "M"]:
+    """Equal weights, of the loss's dtype."""
+    M = leading(inputs)
+    _, loss = jax.eval_shape(run, jax.tree.map(lambda leaf: leaf[0], inputs))
+    return jnp.full((M,), 1 / M, loss.dtype)
+
+
+def filled_up(inputs: PyTree, weights: Float[Array, "M"], multiple: int) -> tuple[PyTree, Float[Array, "padded"]]:
+    """Clients of weight 0 (the last one again), so that their number divides."""
+    M = leading(inputs)
+    missing = -M % multiple
+    if not missing:
+        return inputs, weights
+    index = np.minimum(np.arange(M + missing, dtype=np.int32), np.int32(M - 1))
+    return jax.tree.map(lambda leaf: leaf[index], inputs), jnp.pad(weights, (0, missing))
 
 
 def weighted_mean(values: Float[Array, "M ..."], weights: Float[Array, "M"] | None) -> Float[Array, "..."]:

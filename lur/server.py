@@ -11,7 +11,7 @@ The rates are arrays in the state: changing, decaying or vmapping them never rec
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +22,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from lur import checks
 from lur.client import Optimizer, descend, inner_loop, start
 from lur.decay import Plateau
-from lur.layouts import Layout, over_clients, weighted_mean
+from lur.layouts import Layout, over_clients, parse, weighted_mean
 from lur.theta import nonzero
 
 Client = Callable[[PyTree, PyTree, Any], tuple[PyTree, Float[Array, ""]]]
-Fetch = Callable[[PyTree], PyTree] | None
+Fetch = Callable[[Any, PyTree], PyTree] | None
 
 
 class State(NamedTuple):
@@ -57,10 +57,10 @@ class LocalUpdate(NamedTuple):
 
     ``init(params, client_lr, server_lr) -> State``
 
-    ``round(state, batches, weights=None, *, layout="vmap", fetch=None) -> (State, Info)``: batches have leading
-    axes (M, K, B); weights of shape (M,), say the clients' numbers of examples, replace the uniform mean over
-    clients. With ``fetch`` a client's batches are ``fetch(batches[i])``, made only when the client runs;
-    then jit is the caller's, since fetch may close over what the caller traces.
+    ``round(state, batches, weights=None, *, layout="vmap", fetch=None, shared=None) -> (State, Info)``: batches have
+    leading axes (M, K, B); weights of shape (M,), say the clients' numbers of examples, replace the uniform mean
+    over clients. With ``fetch`` a client's batches are ``fetch(shared, batches[i])``, made only when the client
+    runs, and jit is left to the caller. See `lur.layouts` for ``layout``.
     """
 
     init: Callable[..., State]
@@ -111,13 +111,16 @@ def from_client(client: Client, server: Optimizer, *, steps: int, decay: Plateau
             gamma, eta = decay_state.client_lr, decay_state.server_lr
         return State(params, gamma, eta, start(server, eta, params), decay_state, jnp.zeros((), jnp.int32))
 
-    def step(state: State, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> tuple[State, Info]:
-        def run(batches):
-            return client(state.params, fetch(batches) if fetch else batches, state.client_lr)
+    def step(
+        state: State, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch, shared: Any
+    ) -> tuple[State, Info]:
+        def run(shared, own):
+            params, gamma, data = shared
+            return client(params, fetch(data, own) if fetch else own, gamma)
 
         if weights is not None:
             weights = weights / weights.sum()
-        q, losses, norms = over_clients(run, batches, weights, layout)
+        q, losses, norms = over_clients(run, (state.params, state.client_lr, shared), batches, weights, layout)
         loss = weighted_mean(losses, weights)
         params, server_state = descend(server, state.server_lr, q, state.server_state, state.params)
         after = state._replace(params=params, server_state=server_state, round=state.round + 1)
@@ -133,14 +136,18 @@ def from_client(client: Client, server: Optimizer, *, steps: int, decay: Plateau
     compiled = jax.jit(step, static_argnames=("layout", "fetch"))
 
     def round(
-        state: State, batches: PyTree, weights: Any = None, *, layout: Layout = "vmap", fetch: Fetch = None
+        state: State,
+        batches: PyTree,
+        weights: Any = None,
+        *,
+        layout: str | Layout = "vmap",
+        fetch: Fetch = None,
+        shared: Any = None,
     ) -> tuple[State, Info]:
-        if layout not in get_args(Layout):
-            raise ValueError(f"layout must be one of {', '.join(get_args(Layout))}, got {layout!r}")
         names, least = (("M", "K", "B"), (1, 0, 0)) if fetch is None else (("M",), (1,))
         M, *_ = checks.leading_axes(batches, names, least)
         weights = None if weights is None else client_weights(weights, M, state)
-        return (compiled if fetch is None else step)(state, batches, weights, layout, fetch)
+        return (compiled if fetch is None else step)(state, batches, weights, parse(layout), fetch, shared)
 
     return LocalUpdate(init, round, steps)
 

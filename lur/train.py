@@ -15,7 +15,7 @@ from lur.data.gather import resident, size_in_bytes
 from lur.data.sampling import steps_of_epochs
 from lur.engine import DEVICE_BYTES, run
 from lur.evaluate import Evaluation, evaluate
-from lur.layouts import Layout
+from lur.layouts import Layout, parse, replicated
 from lur.server import Info, LocalUpdate, State, local_update
 from lur.tasks.task import Task
 from lur.theta import fedavg
@@ -38,7 +38,7 @@ class Run:
     batch_size: int | None = None
     epochs: int | None = None
     weighting: Literal["uniform", "examples"] = "uniform"
-    layout: Layout | Literal["auto"] = "auto"
+    layout: str = "auto"
     seed: int = 0
     evaluate_every: int | None = None
 
@@ -70,11 +70,11 @@ def algorithm(task: Task, config: Run) -> LocalUpdate:
     return local_update(task.loss, fedavg(task.settings.steps) if theta is None else theta, server)
 
 
-def choose_layout(layout: Layout | Literal["auto"], params: Any) -> Layout:
+def choose_layout(layout: str, params: Any) -> Layout:
     """All clients at once on an accelerator or for a small model; one after the other for a large model on a CPU."""
     if layout != "auto":
-        return layout
-    return "vmap" if jax.default_backend() != "cpu" or parameters(params) < SMALL else "sequential"
+        return parse(layout)
+    return parse("vmap" if jax.default_backend() != "cpu" or parameters(params) < SMALL else "sequential")
 
 
 def train(task: Task, config: Run, *, chunk: int | Callable[[float], int] = 10) -> Iterator[Progress]:
@@ -96,7 +96,7 @@ def train(task: Task, config: Run, *, chunk: int | Callable[[float], int] = 10) 
         settings.server_lr if config.server_lr is None else config.server_lr,
     )
     layout = choose_layout(config.layout, params)
-    data = resident(task.store) if size_in_bytes(task.store) <= DEVICE_BYTES else "host"
+    data = resident(task.store, replicated(layout)) if size_in_bytes(task.store) <= DEVICE_BYTES else "host"
     capacity = min(config.rounds, 256)
     began, done, size = monotonic(), 0, 1 if callable(chunk) else min(chunk, capacity)
     while done < config.rounds:

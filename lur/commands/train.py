@@ -19,7 +19,7 @@ def train(
     batch_size: int | None = None,
     epochs: int | None = None,
     weighting: Literal["uniform", "examples"] = "uniform",
-    layout: Literal["auto", "vmap", "sequential"] = "auto",
+    layout: str = "auto",
     seed: int = 0,
     evaluate_every: int | None = None,
     store: Path | None = None,
@@ -45,7 +45,7 @@ def train(
         batch_size: B.
         epochs: Go so many times through each client's shuffled data instead of K draws with replacement.
         weighting: Weigh clients alike, as the paper, or by their numbers of examples.
-        layout: How the clients axis runs.
+        layout: How the clients axis runs: auto, vmap, sequential, chunked:4, sharded.
         seed: Of the run: initial model, clients, mini-batches.
         evaluate_every: Evaluate f(x) over all data every so many rounds; always at the end.
         store: An imported store to train on.

@@ -29,8 +29,8 @@ class Resident(NamedTuple):
     offsets: Int[Array, "N+1"]
 
 
-def resident(store: Store) -> Resident:
-    """Move a store to the device."""
+def resident(store: Store, sharding: Any = None) -> Resident:
+    """Move a store to the device, or to all of a sharding's."""
     if store.examples >= 2**31 or any(
         len(feature.values) >= 2**31 for feature in store.features.values() if isinstance(feature, Ragged)
     ):
@@ -42,7 +42,8 @@ def resident(store: Store) -> Resident:
         return jnp.asarray(np.asarray(feature))
 
     features = {name: move(feature) for name, feature in store.features.items()}
-    return Resident(features, jnp.asarray(np.asarray(store.offsets, np.int32)))
+    moved = Resident(features, jnp.asarray(np.asarray(store.offsets, np.int32)))
+    return moved if sharding is None else jax.device_put(moved, sharding)
 
 
 def size_in_bytes(store: Store) -> int:

@@ -73,7 +73,7 @@ def go(store, rounds=R, state=None, algo=None, **options):
 
 @pytest.mark.x64
 @pytest.mark.parametrize("weighting", ["uniform", "examples"])
-@pytest.mark.parametrize("layout", ["vmap", "sequential"])
+@pytest.mark.parametrize("layout", ["vmap", "sequential", "chunked:2", "chunked:8"])
 @pytest.mark.parametrize("where", ["device", "host"])
 def test_the_numbers_of_a_plain_loop(layout, weighting, where):
     store = in_memory(clients())
@@ -85,7 +85,7 @@ def test_the_numbers_of_a_plain_loop(layout, weighting, where):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("layout", ["vmap", "sequential"])
+@pytest.mark.parametrize("layout", ["vmap", "sequential", "chunked:2", "chunked:8"])
 @pytest.mark.parametrize("where", ["device", "host"])
 def test_epochs_are_those_of_a_plain_loop(layout, where):
     store = in_memory(clients())
@@ -127,7 +127,10 @@ def test_calls_of_fewer_rounds_share_one_program():
         ({"rounds": 0}, "rounds must be an integer >= 1, got 0"),
         ({"seed": -1}, "seed must be an integer from 0"),
         ({"seed": 2**32}, "seed must be an integer from 0"),
-        ({"layout": "spiral"}, "layout must be one of vmap, sequential, got 'spiral'"),
+        ({"layout": "spiral"}, "layout must be one of vmap, sequential, chunked:n, .*, got 'spiral'"),
+        ({"layout": "chunked:0"}, "with n >= 1, got 'chunked:0'"),
+        ({"layout": "chunked"}, "got 'chunked'"),
+        ({"layout": "sharded:sharded"}, "got 'sharded:sharded'"),
         ({"weighting": "size"}, "weighting must be 'uniform' or 'examples', got 'size'"),
         ({"epochs": 0}, "epochs must be an integer >= 1"),
         ({"epochs": 1}, r"take K = 4 steps, got an algorithm with 5; use theta = lur.theta.fedavg\(4\)"),

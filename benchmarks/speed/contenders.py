@@ -1,0 +1,98 @@
+"""Who takes part: lur's variants, the floor and the peers, each a process that answers lines of JSON.
+
+What they say to each other is in `benchmarks.speed.peers.protocol`.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.speed.environments import Environment, Unavailable, last_lines, python_of
+
+TORCH = "torch==2.13.0"
+
+
+class Peer(NamedTuple):
+    """A script in `peers` and the environment it runs in."""
+
+    script: str
+    environment: Environment
+
+
+PEERS: dict[str, Peer] = {
+    "torch": Peer("torch_loop.py", Environment((TORCH, "numpy>=2"))),
+    "fedjax": Peer(
+        "fedjax_peer.py", Environment(("fedjax==0.0.17", "jax==0.4.35", "jaxlib==0.4.35", "dm-haiku==0.0.13"))
+    ),
+    "pfl": Peer("pfl_peer.py", Environment(("pfl[pytorch]==0.6.0", TORCH))),
+    "flower": Peer("flower_peer.py", Environment(("flwr[simulation]==1.42.0", TORCH))),
+    "flower-1.41": Peer("flower_peer.py", Environment(("flwr[simulation]==1.41.0", TORCH))),
+    "tff": Peer("tff_peer.py", Environment(("tensorflow-federated==0.87.0",))),
+}
+
+
+def variants(task: str) -> tuple[str, ...]:
+    """lur's own contenders, the reference first. On tiny, which lur runs all at once anyway, fewer differ."""
+    if task == "tiny":
+        return ("lur", "lur-plain-vmap", "floor")
+    return ("lur", "lur-vmap", "lur-plain", "lur-plain-vmap", "floor")
+
+
+def command_of(name: str) -> list[str]:
+    """How to start a contender, its environment made if need be. Raises `Unavailable`."""
+    if name not in PEERS:
+        return [sys.executable, "-m", "benchmarks.speed.lur_worker", name]
+    peer = PEERS[name]
+    return [str(python_of(name, peer.environment)), str(Path(__file__).parent / "peers" / peer.script)]
+
+
+class Contender:
+    """A running contender. Ask it; close it."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path):
+        self.name, self.log = name, log
+        hidden = ("JAX_COMPILATION_CACHE_DIR", "PYTHONPATH", "VIRTUAL_ENV")
+        environment = {key: value for key, value in os.environ.items() if key not in hidden}
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
+        """Its answer. Raises `Unavailable` if it dies or takes too long."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        what = next(iter(request))
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+            if not select.select([self.process.stdout], [], [], limit)[0]:
+                raise Unavailable(f"`{what}` took more than {limit:.0f} s")
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        if not line:
+            self.process.wait(10)
+            raise Unavailable(f"`{what}` failed: {last_lines(self.log.read_text(errors='replace'))}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        """Let it end, or end it and what it started."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.process.stdout.close()

@@ -1,0 +1,1 @@
+"""The contenders of `lur bench speed`: scripts that run in environments of their own and know nothing of lur."""

@@ -1,0 +1,44 @@
+# pyright: reportMissingImports=false
+"""FedAvg as one would write it down in PyTorch: three loops, one model whose weights are set back for each client."""
+
+import os
+import time
+
+import torch
+from protocol import Done, serve
+from torch_models import LOSSES, from_lur, tensors, to_lur
+
+
+def contender(case):
+    torch.set_num_threads(os.cpu_count())
+    loss, data = LOSSES[case.task], tensors(case.task, case.data)
+    schedule = torch.tensor(case.rows).long()
+    names = list(case.params)
+
+    def run(rounds):
+        x = list(from_lur(case.params).values())
+        y = [tensor.clone().requires_grad_() for tensor in x]
+        examples = 0
+        start = time.perf_counter()
+        for clients in schedule[:rounds]:
+            mean = [torch.zeros_like(tensor) for tensor in x]
+            for batches in clients:
+                with torch.no_grad():
+                    torch._foreach_copy_(y, x)
+                for rows in batches:
+                    batch = [field[rows] for field in data]
+                    gradient = torch.autograd.grad(loss(dict(zip(names, y, strict=True)), *batch), y)
+                    with torch.no_grad():
+                        torch._foreach_add_(y, gradient, alpha=-case.client_lr)
+                    examples += len(rows)
+                with torch.no_grad():
+                    torch._foreach_sub_(y, x)
+                    torch._foreach_add_(mean, y, alpha=1 / len(clients))
+            torch._foreach_add_(x, mean)
+        return Done(time.perf_counter() - start, examples, to_lur(dict(zip(names, x, strict=True))))
+
+    return run
+
+
+if __name__ == "__main__":
+    serve(contender, ("torch", "numpy"))

@@ -1,0 +1,62 @@
+"""`lur bench speed --task femnist`: lur, its floor and its peers over the same work, in one run."""
+
+import json as json_format
+import sys
+from pathlib import Path
+
+from benchmarks.speed.contenders import PEERS, variants
+from benchmarks.speed.race import race
+from benchmarks.speed.table import machine, record, same_work, table
+from benchmarks.speed.work import WORKS, Sizes
+
+DEFAULT = "torch,fedjax,pfl,flower,tff"
+
+
+def chosen(peers: str) -> tuple[str, ...]:
+    """The peers in a list with commas, each of them known."""
+    names = tuple(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip()))
+    for name in names:
+        if name not in PEERS:
+            raise ValueError(f"--peers must be among {', '.join(PEERS)}, got {name!r}")
+    return names
+
+
+def measure(
+    task: str,
+    peers: str = DEFAULT,
+    rounds: int | None = None,
+    turns: int = 3,
+    clients_per_round: int | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    json: Path | None = None,
+) -> int:
+    """Race, print the table, keep the record. Exit status 1 if a contender did other work than lur."""
+    work = WORKS[task]
+    names = chosen(peers)
+    sizes = Sizes(
+        *(own if given is None else given for given, own in zip((clients_per_round, steps, batch_size), work.sizes))
+    )  # noqa: B905
+    options = (*zip(("--clients-per-round", "--steps", "--batch-size"), sizes, strict=True), ("--rounds", rounds))
+    for option, value in options:
+        if value is not None and value < 1:
+            raise ValueError(f"{option} must be >= 1, got {value}")
+    if json is not None and not json.absolute().parent.is_dir():
+        raise ValueError(f"--json must name a file in a folder that exists, got {json}")
+    before = machine()
+
+    def report(line: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+    results, skipped = race(
+        task, work, sizes, (*variants(task), *names), rounds=rounds or work.rounds, turns=turns, report=report
+    )
+    report("")
+    M, K, B = sizes
+    load = before["load"][0]
+    print(f"{task}: M = {M}, K = {K}, B = {B}, best of {turns} turns, {before['cores']} cores, load {load} before")
+    print(table(results, skipped, sizes, work.tolerance))
+    if json is not None:
+        json.write_text(json_format.dumps(record(task, sizes, turns, results, skipped, before), indent=1) + "\n")
+    return 0 if all(same_work(result, sizes, work.tolerance) for result in results) else 1

@@ -1,0 +1,164 @@
+"""The work of a speed benchmark: a model and its loss, the paper's sizes, synthetic clients of the right shapes.
+
+Examples are random: time does not depend on what they show. Each client has K B of them. Of a sequence no
+position is padding, of a bag of words all words are distinct.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lur import models
+from lur.models.layers.forms import Form
+from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
+from lur.tasks.task import sequence
+
+Batch = Mapping[str, Any]
+SHARE = 2
+"""Clients in the store for each that takes part in a round."""
+
+
+class Sizes(NamedTuple):
+    """Clients a round, local steps, examples a mini-batch."""
+
+    M: int
+    K: int
+    B: int
+
+    @property
+    def examples(self) -> int:
+        """The example gradients of a round, M K B."""
+        return self.M * self.K * self.B
+
+
+class Work(NamedTuple):
+    """What is timed: the paper's sizes, rounds a turn, gamma, the floor's largest batch, examples, model.
+
+    ``examples(generator, n)`` makes n examples; ``model(form)`` gives ``(init(key), loss(params, batch))``, its layers
+    in the form given (`lur.models.layers.forms`). `tolerance` is of the final parameters, as a share of the way
+    that they went.
+    """
+
+    sizes: Sizes
+    rounds: int
+    client_lr: float
+    chunk: int
+    examples: Callable[[np.random.Generator, int], dict[str, np.ndarray]]
+    model: Callable[[Form], tuple[Callable[[Any], Any], Callable[[Any, Batch], Any]]]
+    tolerance: float = 1e-2
+
+
+def logistic(form: Form):
+    """Binary logistic regression on 50 features, started at zero."""
+
+    def loss(params: Any, batch: Batch) -> Any:
+        return sigmoid_cross_entropy(batch["x"] @ params["kernel"], batch["y"], form=form).mean()
+
+    return lambda key: {"kernel": jnp.zeros(50, jnp.float32)}, loss
+
+
+def logistic_examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    x = generator.standard_normal((n, 50)).astype(np.float32)
+    return {"x": x, "y": (x.sum(1) + generator.standard_normal(n) > 0).astype(np.float32)}
+
+
+def classifier(model: Callable[[Form], Any], shape: tuple[int, ...]):
+    """A classifier of images under the mean cross-entropy."""
+
+    def build(form: Form):
+        net = model(form)
+
+        def loss(params: Any, batch: Batch) -> Any:
+            return softmax_cross_entropy(net.apply(params, batch["x"]), batch["y"], form=form).mean()
+
+        return lambda key: net.init(key, jnp.zeros((1, *shape), jnp.float32)), loss
+
+    return build
+
+
+def image_examples(shape: tuple[int, ...], classes: int):
+    def examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+        x = generator.standard_normal((n, *shape), np.float32)
+        return {"x": x, "y": generator.integers(0, classes, n, np.int32)}
+
+    return examples
+
+
+def language(model: Callable[[Form], Any]):
+    """A language model under the mean cross-entropy over the positions that are not padding."""
+
+    def build(form: Form):
+        net = model(form)
+
+        def loss(params: Any, batch: Batch) -> Any:
+            x, y = batch["tokens"][..., :-1], batch["tokens"][..., 1:]
+            logits = net.apply(params, x)
+            return sequence(softmax_cross_entropy(logits, y, form=form), jnp.zeros_like(y), y != 0).loss.mean()
+
+        return lambda key: net.init(key, jnp.zeros((1, 2), jnp.int32)), loss
+
+    return build
+
+
+def token_examples(length: int, vocabulary: int):
+    def examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+        return {"tokens": generator.integers(1, vocabulary, (n, length + 1), np.int32)}
+
+    return examples
+
+
+def tags(form: Form):
+    """One-versus-rest logistic regression on bags of words, its loss the mean over the 500 tags."""
+    net = models.TagRegression(form=form)
+
+    def loss(params: Any, batch: Batch) -> Any:
+        logits: Any = net.apply(params, batch["words"], batch["weights"])
+        positive = jnp.take_along_axis(logits, batch["tags"], -1).sum(-1)
+        return (jax.nn.softplus(logits).sum(-1) - positive).mean() / logits.shape[-1]
+
+    return lambda key: net.init(key, jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1), jnp.float32)), loss
+
+
+def distinct(generator: np.random.Generator, n: int, count: int, below: int) -> np.ndarray:
+    """n rows of `count` distinct integers: one from each of `count` equal ranges."""
+    width = below // count
+    return (generator.integers(0, width, (n, count), np.int32) + np.arange(count, dtype=np.int32) * width).astype(
+        np.int32
+    )
+
+
+def tag_examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    """64 words of 10,000 and 4 tags of 500."""
+    words, tags = distinct(generator, n, 64, 10_000), distinct(generator, n, 4, 500)
+    return {"words": words, "weights": np.full(words.shape, 1 / 64, np.float32), "tags": tags}
+
+
+WORKS: dict[str, Work] = {
+    "tiny": Work(Sizes(10, 10, 1), 1000, 0.1, 100, logistic_examples, logistic, 1e-5),
+    "femnist": Work(
+        Sizes(10, 10, 20),
+        2,
+        0.05,
+        2000,
+        image_examples((28, 28, 1), 62),
+        classifier(lambda form: models.CNN(form=form), (28, 28, 1)),
+    ),
+    "cifar100": Work(
+        Sizes(10, 10, 20),
+        1,
+        0.01,
+        500,
+        image_examples((24, 24, 3), 100),
+        classifier(lambda form: models.ResNet18(form=form), (24, 24, 3)),
+    ),
+    "shakespeare": Work(
+        Sizes(10, 10, 4), 2, 0.5, 400, token_examples(80, 90), language(lambda form: models.shakespeare(form=form))
+    ),
+    "stackoverflow_nwp": Work(
+        Sizes(50, 10, 16), 1, 0.1, 400, token_examples(20, 10_004), language(lambda form: models.next_word(form=form))
+    ),
+    "stackoverflow_tp": Work(Sizes(50, 10, 16), 1, 10.0, 2000, tag_examples, tags),
+}

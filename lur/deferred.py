@@ -1,0 +1,374 @@
+r"""A linear model's round without a model per client.
+
+For logits :math:`z = XW + b` and SGD, a client's own weights are the broadcast ones and what its examples added,
+:math:`W_k = W - \sum_{j<k} \gamma_j X_j^\top R_j` with :math:`R_j = \tfrac1B \, \partial\ell/\partial z` at step j. So
+
+.. math::
+    z_k = X_k W + b - \sum_{j<k} \gamma_j (X_k X_j^\top + 1) R_j, \qquad
+    q_W = \sum_i w_i \sum_k \theta_k X_{ik}^\top R_{ik}, \qquad q_b = \sum_i w_i \sum_k \theta_k 1^\top R_{ik}:
+
+a Gram matrix of a client's KB examples, a forward substitution over its steps, and one product over the examples of
+all clients at the end. The logits and residuals of the round are kept, M K B numbers per output; nothing has the
+size of W but W and q. The numbers are `lur.local_update`'s up to rounding: the sums are taken in another order.
+
+Bags of words stay sparse on a CPU, where XW and X^T R are products with a matrix of compressed rows. Elsewhere they
+are written out, and all is matrix products.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.custom_batching import sequential_vmap
+from jax.experimental.sparse import BCSR
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float, Int, PyTree
+
+from lur import checks
+from lur.client import Optimizer
+from lur.decay import Plateau
+from lur.layouts import AXIS, Layout, filled_up, leading, mesh, parse, weighted_mean
+from lur.models.layers.forms import Form, is_fast
+from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
+from lur.models.layers.sparse import dense_bags
+from lur.server import Fetch, Info, LocalUpdate, State, client_weights, from_client
+from lur.theta import nonzero
+
+FEW = 4
+"""Sorting in more groups than this, each a pass over all of q, is slower than adding row by row."""
+
+
+class Bags(NamedTuple):
+    """Bags of words as features: see `lur.models.layers.sparse`."""
+
+    ids: Int[Array, "*examples words"]
+    values: Float[Array, "*examples words"]
+
+
+Features = Array | Bags
+
+
+class LinearModel(NamedTuple):
+    """Where a linear model keeps its parameters and what it makes of a batch, whatever the batch's leading axes.
+
+    ``at``: the keys that lead to the ``kernel`` and ``bias`` in params, which have nothing else.
+    ``features(batch)``: dense of shape (..., d), or `Bags`.
+    ``targets(batch)``: a pytree with the same leading axes.
+    ``losses(logits, targets)``: one number per example, from its logits (outputs,) and its targets.
+
+    A mini-batch's loss is the mean over its examples, or over those in ``batch["mask"]``.
+    """
+
+    at: tuple[str, ...]
+    features: Callable[[Any], Features]
+    targets: Callable[[Any], PyTree]
+    losses: Callable[[Float[Array, "outputs"], PyTree], Float[Array, ""]]
+
+
+def tag_regression(tags: int, *, over_tags: Literal["mean", "sum"] = "mean") -> LinearModel:
+    """`lur.models.linear.TagRegression` with the batches and the loss of the task `stackoverflow_tp`."""
+    if over_tags not in ("mean", "sum"):
+        raise ValueError(f"over_tags must be 'mean' or 'sum', got {over_tags!r}")
+    scale = 1 / tags if over_tags == "mean" else 1.0
+
+    def targets(batch: Any) -> Float[Array, "*examples tags"]:
+        hits = batch["tags"][..., None] == jnp.arange(tags, dtype=batch["tags"].dtype)
+        return (hits & batch["tagged"][..., None]).astype(batch["weights"].dtype).sum(-2)
+
+    def losses(logits: Array, labels: Array) -> Array:
+        return scale * sigmoid_cross_entropy(logits, labels).sum(-1)
+
+    return LinearModel(("params",), lambda batch: Bags(batch["words"], batch["weights"]), targets, losses)
+
+
+def logistic_regression() -> LinearModel:
+    """`lur.models.linear.LogisticRegression` with the batches and the loss of the task `digits`."""
+    return LinearModel(
+        ("params", "logits"), lambda batch: batch["pixels"], lambda batch: batch["label"], softmax_cross_entropy
+    )
+
+
+def linear_update(
+    model: LinearModel,
+    theta: Sequence[float],
+    server: Optimizer = optax.sgd,
+    *,
+    decay: Plateau | None = None,
+    form: Form = "auto",
+) -> LocalUpdate:
+    """`lur.local_update` of a linear model with SGD clients: same ``init`` and ``round``, same numbers.
+
+    Args:
+      model: the linear model and its loss.
+      theta, server, decay: see `lur.server.local_update`.
+      form: whether bags of words stay sparse; by default on a CPU.
+    """
+    theta = nonzero(theta)
+    is_fast(form)
+    server_step = from_client(lambda params, sent, gamma: sent, server, steps=len(theta), decay=decay)
+
+    def step(
+        state: State, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch, shared: Any
+    ) -> tuple[State, Info]:
+        def run(shared: Any, inputs: PyTree, weights: Array) -> tuple[PyTree, Array, Array]:
+            params, gamma, data = shared
+            batches = over(partial(fetch, data), inputs, layout.at_once) if fetch else inputs
+            return deferred_round(model, params, batches, gamma, theta, weights, layout.at_once, form=form)
+
+        M = leading(batches)
+        w = jnp.full((M,), 1 / M, state.server_lr.dtype) if weights is None else weights / weights.sum()
+        q, losses, norms = on_devices(run, (state.params, state.client_lr, shared), batches, w, layout)
+        sent = jax.tree.map(lambda leaf: leaf[None], (q, weighted_mean(losses, w)))
+        state, info = server_step.round(state, sent, fetch=lambda shared, one: one)
+        return state, info._replace(client_losses=losses, client_norms=norms)
+
+    compiled = jax.jit(step, static_argnames=("layout", "fetch"))
+
+    def round(
+        state: State,
+        batches: PyTree,
+        weights: Any = None,
+        *,
+        layout: str | Layout = "vmap",
+        fetch: Fetch = None,
+        shared: Any = None,
+    ) -> tuple[State, Info]:
+        names, least = (("M", "K", "B"), (1, 0, 0)) if fetch is None else (("M",), (1,))
+        M, *_ = checks.leading_axes(batches, names, least)
+        weights = None if weights is None else client_weights(weights, M, state)
+        return (compiled if fetch is None else step)(state, batches, weights, parse(layout), fetch, shared)
+
+    return LocalUpdate(server_step.init, round, len(theta))
+
+
+def on_devices(
+    run: Callable[[Any, PyTree, Array], tuple[PyTree, Array, Array]],
+    shared: PyTree,
+    inputs: PyTree,
+    weights: Float[Array, "M"],
+    layout: Layout,
+) -> tuple[PyTree, Float[Array, "M"], Float[Array, "M"]]:
+    """``run(shared, inputs, weights) -> (q, losses, norms)`` with the clients dealt to the layout's devices."""
+    if layout.devices == 1:
+        return run(shared, inputs, weights)
+    M = leading(inputs)
+    inputs, weights = filled_up(inputs, weights, layout.devices)
+
+    def shard(shared: PyTree, inputs: PyTree, weights: Array) -> tuple[PyTree, Array, Array]:
+        q, losses, norms = run(shared, inputs, weights)
+        return jax.lax.psum(q, AXIS), losses, norms
+
+    specs = (P(), P(AXIS), P(AXIS))
+    spread = jax.shard_map(shard, mesh=mesh(layout), in_specs=specs, out_specs=specs, check_vma=False)
+    q, losses, norms = spread(shared, inputs, weights)
+    return q, losses[:M], norms[:M]
+
+
+def deferred_round(
+    model: LinearModel,
+    params: PyTree,
+    batches: PyTree,
+    gamma: Float[Array, ""] | Float[Array, "K"],
+    theta: Sequence[float],
+    weights: Float[Array, "M"],
+    at_once: int | None = None,
+    *,
+    form: Form = "auto",
+) -> tuple[PyTree, Float[Array, "M"], Float[Array, "M"]]:
+    """What `lur.layouts.over_clients` makes of `lur.client.inner_loop`, of batches with leading axes (M, K, B).
+
+    Args:
+      weights: of the clients; they sum to 1.
+      at_once: how many clients substitute at a time (None: all).
+      form: whether bags of words stay sparse.
+
+    Returns:
+      The mean message, shaped like params, the clients' losses before training and the norms of their messages.
+    """
+    theta = nonzero(theta)
+    kernel, bias = parameters(model, params)
+    dtype, (d, outputs) = kernel.dtype, kernel.shape
+    batches = first_steps(batches, len(theta), dtype)
+    features = checked_features(model.features(batches), d, is_fast(form))
+    M, K, B = jax.tree.leaves(features)[0].shape[:3]
+    share = shares(batches, (M, K, B), dtype)
+    logits = product(flat(features, M * K * B), kernel).reshape(M, K, B, outputs) + bias
+    gamma, thetas = jnp.broadcast_to(gamma, (K,)), jnp.asarray(theta, dtype)
+    sent = np.flatnonzero(theta)
+
+    def run(client: Any) -> tuple[Array, Array, Array]:
+        batch, own, share, logits, weight = client
+        targets = model.targets(batch)
+        G = gram(flat(own, K * B), d) + jnp.ones((), dtype)
+        R = residuals(model.losses, logits, targets, G, share, gamma)
+        before = jax.vmap(model.losses)(logits[0], jax.tree.map(lambda leaf: leaf[0], targets))
+        S = (thetas[:, None, None] * R)[sent].reshape(-1, outputs)
+        G = G.reshape(K, B, K, B)[sent][:, :, sent].reshape(len(S), len(S))
+        return weight * S, (share[0] * before).sum(), jnp.sqrt(jnp.maximum(jnp.vdot(S @ S.T, G), 0))
+
+    clients = (batches, features, share, logits, weights)
+    S, losses, norms = over(run, clients, at_once)
+    S = S.reshape(-1, outputs)
+    used = flat(jax.tree.map(lambda leaf: leaf[:, sent], features), len(S))
+    return nested(model.at, {"kernel": transposed_product(used, S, d), "bias": S.sum(0)}), losses, norms
+
+
+def residuals(
+    losses: Callable[..., Array],
+    logits: Float[Array, "K B outputs"],
+    targets: PyTree,
+    G: Float[Array, "KB KB"],
+    share: Float[Array, "K B"],
+    gamma: Float[Array, "K"],
+) -> Float[Array, "K B outputs"]:
+    """R_k of all steps by forward substitution, from the logits at the broadcast model."""
+    K, B, outputs = logits.shape
+    G = (G.reshape(K * B, K, B) * gamma[:, None]).reshape(K, B, K * B)
+    gradient = jax.vmap(jax.grad(losses))
+
+    def step(R: Array, inputs: Any) -> tuple[Array, None]:
+        k, z, targets, G_k, share_k = inputs
+        moved = z - G_k @ R.reshape(K * B, outputs)
+        return R.at[k].set(share_k[:, None] * gradient(moved, targets)), None
+
+    steps = (jnp.arange(K, dtype=jnp.int32), logits, targets, G, share)
+    return jax.lax.scan(step, jnp.zeros_like(logits), steps)[0]
+
+
+def product(features: Features, kernel: Float[Array, "d outputs"]) -> Float[Array, "n outputs"]:
+    """X W."""
+    return rows_product(*features, kernel) if isinstance(features, Bags) else features @ kernel
+
+
+def gram(features: Features, d: int) -> Float[Array, "n n"]:
+    """X X^T."""
+    if not isinstance(features, Bags):
+        return features @ features.T
+    n = len(features.ids)
+    columns = jnp.zeros((d, n), features.values.dtype)
+    columns = columns.at[features.ids, jnp.arange(n, dtype=jnp.int32)[:, None]].add(features.values)
+    return rows_product(*features, columns)
+
+
+def transposed_product(features: Features, S: Float[Array, "n outputs"], d: int) -> Float[Array, "d outputs"]:
+    """X^T S. Of bags: their words sorted make X^T a matrix of compressed rows, in which padding has no place.
+
+    A word and a place in the list of all bags are sorted as one number of 32 bits, in as many groups as that takes.
+    """
+    if not isinstance(features, Bags):
+        return features.T @ S
+    n, W = features.ids.shape
+    bits = 32 - d.bit_length()
+    most = (1 << max(bits, 0)) // max(W, 1)
+    if n > FEW * most:
+        return added_rows(features, S, d)
+    groups = -(-n // most)
+    filled = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, -n % groups), (0, 0))), (features, S))
+    parts = [jax.tree.map(lambda leaf, g=g: jnp.split(leaf, groups)[g], filled) for g in range(groups)]
+    return reduce(jnp.add, [sorted_product(bags, S, d, bits) for bags, S in parts])
+
+
+def sorted_product(bags: Bags, S: Float[Array, "n outputs"], d: int, bits: int) -> Float[Array, "d outputs"]:
+    """X^T S of at most 2^bits words, sorted."""
+    n, W = bags.ids.shape
+
+    @sequential_vmap
+    def multiplied(ids: Array, values: Array, S: Array) -> Array:
+        words = jnp.where(values == 0, d, ids).reshape(-1).astype(jnp.uint32)
+        keys = jax.lax.sort((words << bits) | jnp.arange(n * W, dtype=jnp.uint32), is_stable=False)
+        ends = jnp.searchsorted(keys, jnp.arange(d + 1, dtype=jnp.uint32) << bits).astype(jnp.int32)
+        place = (keys & np.uint32((1 << bits) - 1)).astype(jnp.int32)
+        return BCSR((values.reshape(-1)[place], place // W, ends), shape=(d, n)) @ S
+
+    return multiplied(*bags, S)
+
+
+def added_rows(bags: Bags, S: Float[Array, "n outputs"], d: int) -> Float[Array, "d outputs"]:
+    """X^T S, one example's rows after the other's."""
+
+    def add(total: Array, example: Any) -> tuple[Array, None]:
+        (ids, values), s = example
+        return total.at[ids].add(values[:, None] * s), None
+
+    return jax.lax.scan(add, jnp.zeros((d, S.shape[-1]), S.dtype), (bags, S))[0]
+
+
+@sequential_vmap
+def rows_product(ids: Array, values: Array, kernel: Array) -> Array:
+    """X W with the bags as the compressed rows of X: on a CPU a library call, which has no batched form."""
+    n, W = ids.shape
+    ends = jnp.arange(n + 1, dtype=jnp.int32) * W
+    return BCSR((values.reshape(-1), ids.reshape(-1), ends), shape=(n, len(kernel))) @ kernel
+
+
+def over(run: Callable[[Any], PyTree], inputs: PyTree, at_once: int | None) -> PyTree:
+    """`run` over the leading axis of `inputs`, `at_once` at a time (None: all)."""
+    if at_once is None or 1 < at_once >= leading(inputs):
+        return jax.vmap(run)(inputs)
+    return jax.lax.map(run, inputs, batch_size=at_once if at_once > 1 else None)
+
+
+def parameters(model: LinearModel, params: PyTree) -> tuple[Float[Array, "d outputs"], Float[Array, "outputs"]]:
+    """The kernel and the bias."""
+    expected = nested(model.at, {"kernel": 0, "bias": 0})
+    if jax.tree.structure(params) != jax.tree.structure(expected):
+        raise ValueError(
+            f"params must be {jax.tree.structure(expected)} as the model says, got {jax.tree.structure(params)}"
+        )
+    checks.floating_dtype(params)
+    for key in model.at:
+        params = params[key]
+    kernel, bias = jnp.asarray(params["kernel"]), jnp.asarray(params["bias"])
+    if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
+        raise ValueError(f"kernel and bias must be (d, outputs) and (outputs,), got {kernel.shape} and {bias.shape}")
+    return kernel, bias
+
+
+def nested(keys: tuple[str, ...], tree: PyTree) -> PyTree:
+    """`tree` under the given keys."""
+    for key in reversed(keys):
+        tree = {key: tree}
+    return tree
+
+
+def first_steps(batches: PyTree, K: int, dtype: Any) -> PyTree:
+    """The first K mini-batches of every client."""
+    _, supplied, _ = checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 1))
+    if supplied < K:
+        raise ValueError(f"theta needs K(theta) = {K} mini-batches, got batches with {supplied}")
+    checks.batch_dtypes(batches, dtype)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[:, :K], batches)
+
+
+def shares(batches: PyTree, shape: tuple[int, int, int], dtype: Any) -> Float[Array, "M K B"]:
+    """Each example's share in its mini-batch's loss."""
+    if not (isinstance(batches, Mapping) and "mask" in batches):
+        return jnp.full(shape, 1 / shape[-1], dtype)
+    mask = batches["mask"].astype(dtype)
+    return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
+
+
+def checked_features(features: Features, d: int, is_sparse: bool) -> Features:
+    """Features of d dimensions; bags written out unless they may stay sparse. Ids outside 0, ..., d - 1 give nan."""
+    if not isinstance(features, Bags):
+        if features.ndim != 4 or features.shape[-1] != d:
+            raise ValueError(f"features must have shape (M, K, B, {d}) as the kernel says, got {features.shape}")
+        return features
+    ids, values = features
+    if ids.ndim != 4 or ids.shape != values.shape or not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise ValueError(
+            f"ids must be integers of shape (M, K, B, words) as values {values.shape}, got {ids.dtype} of {ids.shape}"
+        )
+    inside = (ids >= 0) & (ids < d)
+    ids = jnp.where(inside, ids, 0).astype(jnp.int32)
+    values = jnp.where(inside, values, jnp.asarray(jnp.nan, values.dtype))
+    return Bags(ids, values) if is_sparse else dense_bags(ids, values, d)
+
+
+def flat(features: Features, n: int) -> Features:
+    """Features of n examples along one axis."""
+    return jax.tree.map(lambda leaf: leaf.reshape(n, leaf.shape[-1]), features)
