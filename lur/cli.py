@@ -1,6 +1,5 @@
 """`lur`: thin, typed commands. Each imports what it needs when it runs."""
 
-import importlib.util
 import os
 import sys
 import tempfile
@@ -12,38 +11,13 @@ import tyro
 
 from lur.commands.data import DESCRIPTION as DATA
 from lur.commands.data import app as data_app
+from lur.commands.reproduce import reproduce
+from lur.commands.siblings import check_folder, require_sibling
 from lur.commands.train import train
 
 DESCRIPTION = "Local update methods, and the trial of what is claimed of them. Start with: lur verify"
 
 app = tyro.extras.SubcommandApp()
-
-
-def require_sibling(name: str) -> None:
-    """Refuse a `theory` or `benchmarks` package that is not the one that ships with lur."""
-    spec = importlib.util.find_spec(name)
-    home = Path(__file__).resolve().parent.parent
-    found = Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
-    if found != home:
-        where = f"from {found}" if found else "nowhere"
-        raise ValueError(
-            f"the package `{name}` must be the one beside lur in {home}, got it {where}; "
-            f"uninstall or rename the other one"
-        )
-
-
-def check_folder(option: str, folder: Path) -> None:
-    """Refuse a folder that is none, or that could not be made or written into, before anything is run."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{option} must name a folder, got the file {folder}")
-    nearest = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
-    try:
-        with tempfile.TemporaryDirectory(prefix=".lur-", dir=nearest):  # the only answer that /proc and root respect
-            pass
-    except OSError as error:
-        raise ValueError(
-            f"{option} must name a folder that can be written, got {folder}: nothing can be made in {nearest}"
-        ) from error
 
 
 @app.command
@@ -133,31 +107,48 @@ def verify(
 @app.command
 def bench(
     what: tyro.conf.Positional[Literal["speed", "store"]],
-    task: Literal["quadratic"] = "quadratic",
-    rounds: int = 200,
+    task: Literal[
+        "quadratic", "tiny", "femnist", "cifar100", "shakespeare", "stackoverflow_nwp", "stackoverflow_tp"
+    ] = "quadratic",
+    rounds: int | None = None,
     turns: int = 5,
+    peers: str = "torch,fedjax,pfl,flower,tff",
+    clients_per_round: int | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    json: Path | None = None,
 ) -> int:
     """Measure lur: `lur bench speed` prints rounds per second beside a plain Python loop over the same work,
+    `lur bench speed --task femnist` seconds per round beside other frameworks and the floor,
     `lur bench store` how a store of 342,477 clients and 20 million examples behaves.
 
     Args:
         what: What to measure.
-        task: What to run.
-        rounds: Rounds per turn.
+        task: What to run. All but quadratic run beside the peers.
+        rounds: Rounds per turn; by default the task's.
         turns: Interleaved turns; the fastest of each contender counts.
+        peers: The peers, with commas between them. Each gets an environment of its own in the cache folder.
+        clients_per_round: M; by default the paper's.
+        steps: K; by default the paper's.
+        batch_size: B; by default the paper's.
+        json: Write the results and the machine's description to this file.
     """
     require_sibling("benchmarks")
     for name, value in (("--rounds", rounds), ("--turns", turns)):
-        if value < 1:
+        if value is not None and value < 1:
             raise ValueError(f"{name} must be >= 1, got {value}")
     if what == "store":
         from benchmarks.data import store
 
         print(store.report(store.measure()))
         return 0
+    if task != "quadratic":
+        from benchmarks.speed import side_by_side
+
+        return side_by_side.measure(task, peers, rounds, turns, clients_per_round, steps, batch_size, json)
     from benchmarks.speed import quadratic
 
-    size = quadratic.DEFAULT
+    size, rounds = quadratic.DEFAULT, rounds or 200
     found = quadratic.measure(size, rounds, turns)
     print(f"{task}: d = {size.d}, M = {size.M}, K = {size.K}, B = {size.B}, {rounds} rounds, best of {turns} turns")
     for name, value in (
@@ -171,6 +162,7 @@ def bench(
 
 
 app.command(train)
+app.command(reproduce)
 
 
 @app.command

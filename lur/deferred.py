@@ -198,7 +198,7 @@ def deferred_round(
     share = shares(batches, (M, K, B), dtype)
     logits = product(flat(features, M * K * B), kernel).reshape(M, K, B, outputs) + bias
     gamma, thetas = jnp.broadcast_to(gamma, (K,)), jnp.asarray(theta, dtype)
-    sent = np.flatnonzero(theta)
+    sent = slice(None) if all(theta) else np.flatnonzero(theta)
 
     def run(client: Any) -> tuple[Array, Array, Array]:
         batch, own, share, logits, weight = client
@@ -233,7 +233,8 @@ def residuals(
     def step(R: Array, inputs: Any) -> tuple[Array, None]:
         k, z, targets, G_k, share_k = inputs
         moved = z - G_k @ R.reshape(K * B, outputs)
-        return R.at[k].set(share_k[:, None] * gradient(moved, targets)), None
+        R_k = share_k[:, None] * gradient(moved, targets)
+        return jax.lax.dynamic_update_index_in_dim(R, R_k, k, 0), None
 
     steps = (jnp.arange(K, dtype=jnp.int32), logits, targets, G, share)
     return jax.lax.scan(step, jnp.zeros_like(logits), steps)[0]

@@ -34,14 +34,15 @@ def schedule(store: Store, sizes: Sizes, rounds: int) -> np.ndarray:
     algo = local_update(lambda params, batch: params, fedavg(sizes.K))
     plan = engine.plan(store, algo, sizes.M, sizes.B)
 
-    def rows(t: int) -> np.ndarray:
-        seed, t = engine.checked_seed(SEED), np.int32(t)
+    seed = engine.checked_seed(SEED)
+
+    def rows(t: np.int32) -> np.ndarray:
         chosen = np.asarray(engine.chosen_clients(plan, seed, t))
         starts = store.offsets[chosen].astype(np.int32)
         drawn = engine.drawn(plan, seed, t, chosen, store.sizes[chosen].astype(np.int32))
         return starts[:, None, None] + np.asarray(drawn.positions)
 
-    return np.stack([rows(t) for t in range(rounds)])
+    return np.stack([rows(np.int32(t)) for t in range(rounds)])
 
 
 def named(params: Any) -> dict[str, np.ndarray]:
@@ -51,15 +52,13 @@ def named(params: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf) for name, (_, leaf) in zip(names, leaves, strict=True)}
 
 
-def write(file: Path, work: Work, sizes: Sizes, rounds: int) -> None:
-    """Write the case of a work."""
+def write(file: Path, work: Work, sizes: Sizes, rounds: int) -> dict[str, np.ndarray]:
+    """Write the case of a work. Returns the initial parameters."""
     data = work.examples(np.random.default_rng(SEED), SHARE * sizes.examples)
     init, _ = work.model("auto")
     params = named(jax.jit(init)(jax.random.key(SEED)))
     rows = schedule(store_of(data, sizes), sizes, rounds)
-    np.savez(
-        file,
-        rows=rows,
-        **{f"data:{name}": array for name, array in data.items()},
-        **{f"params:{name}": array for name, array in params.items()},
-    )
+    arrays = {f"data:{name}": array for name, array in data.items()}
+    arrays |= {f"params:{name}": array for name, array in params.items()}
+    np.savez(file, rows=rows, **arrays)  # pyright: ignore[reportArgumentType]
+    return params

@@ -20,9 +20,9 @@ TORCH = "torch==2.13.0"
 
 
 class Peer(NamedTuple):
-    """A script in `peers` and the environment it runs in."""
+    """A script in `peers`, where one is written, and the environment it runs in."""
 
-    script: str
+    script: str | None
     environment: Environment
 
 
@@ -34,8 +34,10 @@ PEERS: dict[str, Peer] = {
     "pfl": Peer("pfl_peer.py", Environment(("pfl[pytorch]==0.6.0", TORCH))),
     "flower": Peer("flower_peer.py", Environment(("flwr[simulation]==1.42.0", TORCH))),
     "flower-1.41": Peer("flower_peer.py", Environment(("flwr[simulation]==1.41.0", TORCH))),
-    "tff": Peer("tff_peer.py", Environment(("tensorflow-federated==0.87.0",))),
+    "tff": Peer(None, Environment(("tensorflow-federated==0.87.0",))),
 }
+STAND_INS = {"flower": "flower-1.41"}
+"""Whom to measure, under its own name, where a peer is not to be had."""
 
 
 def variants(task: str) -> tuple[str, ...]:
@@ -50,7 +52,10 @@ def command_of(name: str) -> list[str]:
     if name not in PEERS:
         return [sys.executable, "-m", "benchmarks.speed.lur_worker", name]
     peer = PEERS[name]
-    return [str(python_of(name, peer.environment)), str(Path(__file__).parent / "peers" / peer.script)]
+    python = python_of(name, peer.environment)
+    if peer.script is None:
+        raise Unavailable("it can be installed here, but no worker is written for it: where we tried, it could not be")
+    return [str(python), str(Path(__file__).parent / "peers" / peer.script)]
 
 
 class Contender:

@@ -9,6 +9,8 @@ floor           one gradient of the round's M K B examples with shared weights: 
 
 import sys
 import time
+from collections.abc import Callable
+from functools import reduce
 from typing import Any, Literal
 
 import jax
@@ -23,7 +25,7 @@ from lur.engine import run as run_rounds
 from lur.models.layers.forms import Form
 from lur.server import local_update
 from lur.theta import fedavg
-from lur.train import choose_layout
+from lur.train import SMALL, choose_layout
 
 VARIANTS: dict[str, tuple[Literal["auto", "vmap"], Form]] = {
     "lur": ("auto", "auto"),
@@ -71,37 +73,52 @@ def variant(name: str, case: Case) -> Run:
 
 
 def floor(case: Case) -> Run:
-    """The gradient at the initial model, over a round's examples: at once, or by the largest chunks with room."""
+    """Gradients of a round's examples with shared weights, by the quicker of the layers' two forms."""
+    rows = case.rows[0].reshape(-1)
+    small = sum(array.size for array in case.params.values()) < SMALL
+    candidates = [(large_batch_steps if small else large_batch_gradients)(case, form) for form in ("auto", "plain")]
+    for run in candidates:
+        run(1)
+    quicker = min(candidates, key=lambda run: run(1))
+    return lambda count: Done(quicker(count), count * len(rows), {})
+
+
+def large_batch_gradients(case: Case, form: Form) -> Callable[[int], float]:
+    """The gradient at the initial model so many times: of all examples at once, or by the largest chunks with room."""
     work = WORKS[case.task]
     rows = case.rows[0].reshape(-1)
-    chunks = max(1, -(-len(rows) // work.chunk))
     params = initial(case)
-    parts = [
-        {name: jnp.asarray(array[part]) for name, array in case.data.items()} for part in np.array_split(rows, chunks)
-    ]
-    gradients = [jax.jit(jax.grad(work.model(form)[1])) for form in ("auto", "plain")]
+    cuts = np.array_split(rows, -(-len(rows) // work.chunk))
+    parts = [{name: jnp.asarray(array[cut]) for name, array in case.data.items()} for cut in cuts]
+    gradient = jax.jit(jax.grad(work.model(form)[1]))
     add = jax.jit(lambda total, more: jax.tree.map(jnp.add, total, more))
 
-    def gradient(of: Any) -> Any:
-        total = of(params, parts[0])
-        for part in parts[1:]:
-            total = add(total, of(params, part))
-        return jax.block_until_ready(total)
-
-    def seconds(of: Any) -> float:
-        start = time.perf_counter()
-        gradient(of)
-        return time.perf_counter() - start
-
-    for of in gradients:
-        gradient(of)
-    quicker = min(gradients, key=seconds)
-
-    def run(count: int) -> Done:
+    def run(count: int) -> float:
         start = time.perf_counter()
         for _ in range(count):
-            gradient(quicker)
-        return Done(time.perf_counter() - start, count * len(rows), {})
+            jax.block_until_ready(reduce(add, (gradient(params, part) for part in parts)))
+        return time.perf_counter() - start
+
+    return run
+
+
+def large_batch_steps(case: Case, form: Form) -> Callable[[int], float]:
+    """So many steps along the gradient in one program: for small models the calls would outweigh the gradients."""
+    gradient = jax.grad(WORKS[case.task].model(form)[1])
+    batch = {name: jnp.asarray(array[case.rows[0].reshape(-1)]) for name, array in case.data.items()}
+    params = initial(case)
+
+    @jax.jit
+    def descend(params: Any, count: Any) -> Any:
+        def step(_: Any, x: Any) -> Any:
+            return jax.tree.map(lambda x, g: x - case.client_lr * g, x, gradient(x, batch))
+
+        return jax.lax.fori_loop(0, count, step, params)
+
+    def run(count: int) -> float:
+        start = time.perf_counter()
+        jax.block_until_ready(descend(params, np.int32(count)))
+        return time.perf_counter() - start
 
     return run
 

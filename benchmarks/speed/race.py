@@ -2,18 +2,20 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.speed import case
-from benchmarks.speed.contenders import Contender, command_of
+from benchmarks.speed.contenders import STAND_INS, Contender, command_of
 from benchmarks.speed.environments import Unavailable
 from benchmarks.speed.memory import peak_memory
 from benchmarks.speed.work import Sizes, Work
 
+Arrays = dict[str, np.ndarray]
 LIMIT = 900.0
 """Seconds that a contender may take to its first round, or for one turn."""
 TURN = 10.0
@@ -53,34 +55,86 @@ class Entry:
         self.best = min(self.best, answer["seconds"] / self.rounds)
         self.examples = answer["examples"] / self.rounds
 
-
-def started(name: str, folder: Path, setup: dict[str, object], command: Sequence[str] | None = None) -> Entry:
-    """A contender that has run its first round."""
-    command = command or command_of(name)
-    start = time.perf_counter()
-    contender = Contender(name, command, folder / f"{name}.log")
-    try:
-        answer = contender.ask({"setup": setup}, LIMIT)
-    except BaseException:
-        contender.close()
-        raise
-    return Entry(name, contender, time.perf_counter() - start, answer["versions"])
+    def result(self, difference: float | None) -> Result:
+        """What was measured."""
+        memory = peak_memory(self.contender.process.pid)
+        return Result(self.name, self.best, self.rounds, self.warm_up, memory, self.examples, difference, self.versions)
 
 
-def parameters(contender: Contender, folder: Path) -> dict[str, np.ndarray]:
-    """The parameters after a contender's last run."""
-    file = folder / "result.npz"
-    contender.ask({"result": str(file)}, LIMIT)
-    with np.load(file) as content:
-        return {name: content[name] for name in content.files}
+class Race:
+    """Contenders that run, and those that were skipped with the reason. The first to start is the reference, lur."""
+
+    def __init__(self, folder: Path, setup: Mapping[str, object], report: Callable[[str], None]):
+        self.folder, self.setup, self.report = folder, setup, report
+        self.entries: list[Entry] = []
+        self.skipped: dict[str, str] = {}
+
+    def start(self, name: str, command: Sequence[str] | None, rounds: int) -> bool:
+        """Start a contender; one round says how many it can run in a turn. False where it is skipped."""
+        self.report(f"{name}: starting")
+        contender = None
+        try:
+            command = command or command_of(name)
+            began = time.perf_counter()
+            contender = Contender(name, command, self.folder / f"{name}.log")
+            versions = contender.ask({"setup": dict(self.setup)}, LIMIT)["versions"]
+            entry = Entry(name, contender, time.perf_counter() - began, versions)
+            entry.turn()
+        except Unavailable as why:
+            self.skipped[name] = str(why)
+            if contender:
+                contender.close()
+            return False
+        entry.rounds = max(1, min(rounds, int(TURN / entry.best)))
+        self.entries.append(entry)
+        return True
+
+    def take_turns(self, turns: int) -> None:
+        """All contenders, one after the other, so many times."""
+        for turn in range(turns):
+            for entry in [entry for entry in self.entries if turn == 0 or entry.best < PATIENCE]:
+                self.report(f"turn {turn + 1} of {turns}: {entry.name}")
+                try:
+                    entry.turn()
+                except Unavailable as why:
+                    self.skipped[entry.name] = str(why)
+                    self.entries.remove(entry)
+                    entry.contender.close()
+
+    def parameters(self, entry: Entry) -> Arrays:
+        """The parameters after a contender's last turn."""
+        file = self.folder / "result.npz"
+        entry.contender.ask({"result": str(file)}, LIMIT)
+        with np.load(file) as content:
+            return {name: content[name] for name in content.files}
+
+    def results(self, initial: Arrays) -> list[Result]:
+        """What was measured, each contender's last parameters compared with lur's after as many rounds."""
+        finals = [(entry, self.parameters(entry)) for entry in self.entries]
+        reference = Entry("reference", self.entries[0].contender, 0.0, {})
+        expected: dict[int, Arrays] = {}
+        for rounds in {entry.rounds for entry in self.entries}:
+            reference.rounds = rounds
+            reference.turn()
+            expected[rounds] = self.parameters(reference)
+
+        def gap(entry: Entry, found: Arrays) -> float | None:
+            return None if entry.name == "floor" else difference(found, expected[entry.rounds], initial)
+
+        return [entry.result(gap(entry, found)) for entry, found in finals]
+
+    def close(self) -> None:
+        """End all contenders."""
+        for entry in self.entries:
+            entry.contender.close()
 
 
-def difference(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], initial: dict[str, np.ndarray]) -> float:
+def difference(found: Arrays, expected: Arrays, initial: Arrays) -> float:
     """|found - expected| / |expected - initial| over all parameters."""
     if {name: array.shape for name, array in found.items()} != {name: array.shape for name, array in expected.items()}:
         return float("inf")
 
-    def distance(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
+    def distance(a: Arrays, b: Arrays) -> float:
         return float(np.sqrt(sum(np.square(a[name] - b[name], dtype=np.float64).sum() for name in a)))
 
     return distance(found, expected) / distance(expected, initial)
@@ -95,64 +149,20 @@ def race(
     rounds: int,
     turns: int,
     report: Callable[[str], None] = lambda line: None,
-    commands: dict[str, Sequence[str]] | None = None,
+    commands: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[list[Result], dict[str, str]]:
     """Measure contenders, the first of them lur, the reference. Returns results, and why the others were skipped."""
-    skipped: dict[str, str] = {}
-    entries: list[Entry] = []
-    results: list[Result] = []
-
-    def leave(entry: Entry, why: Unavailable) -> None:
-        skipped[entry.name] = str(why)
-        entries.remove(entry)
-        entry.contender.close()
-
     with tempfile.TemporaryDirectory(prefix="lur-bench-") as scratch:
-        folder = Path(scratch)
-        file = folder / "case.npz"
-        case.write(file, work, sizes, rounds)
-        with np.load(file) as content:
-            initial = {n.removeprefix("params:"): content[n] for n in content.files if n.startswith("params:")}
-        setup = {"file": str(file), "task": task, "client_lr": work.client_lr}
+        file = Path(scratch) / "case.npz"
+        initial = case.write(file, work, sizes, rounds)
+        entered = Race(Path(scratch), {"file": str(file), "task": task, "client_lr": work.client_lr}, report)
         try:
             for name in names:
-                report(f"{name}: starting")
-                try:
-                    entry = started(name, folder, setup, (commands or {}).get(name))
-                    entries.append(entry)
-                    entry.turn()
-                    entry.rounds = max(1, min(rounds, int(TURN / entry.best)))
-                except Unavailable as why:
-                    if entries and entries[-1].name == name:
-                        leave(entries[-1], why)
-                    skipped[name] = str(why)
-                    report(f"{name}: skipped")
-            if not entries or entries[0].name != names[0]:
-                raise ValueError(f"{names[0]} must run, it did not: {skipped.get(names[0])}")
-            for turn in range(turns):
-                for entry in [entry for entry in entries if turn == 0 or entry.best < PATIENCE]:
-                    report(f"turn {turn + 1} of {turns}: {entry.name}")
-                    try:
-                        entry.turn()
-                    except Unavailable as why:
-                        leave(entry, why)
-            finals = {entry.name: (entry.rounds, parameters(entry.contender, folder)) for entry in entries}
-            memory = {entry.name: peak_memory(entry.contender.process.pid) for entry in entries}
-            reference = entries[0].contender
-            expected = {}
-            for count in {count for count, _ in finals.values()}:
-                reference.ask({"run": count}, LIMIT)
-                expected[count] = parameters(reference, folder)
-            for entry in entries:
-                count, found = finals[entry.name]
-                gap = difference(found, expected[count], initial) if found else None
-                results.append(
-                    Result(
-                        entry.name, entry.best, entry.rounds, entry.warm_up, memory[entry.name], entry.examples, gap,
-                        entry.versions,
-                    )
-                )  # fmt: skip
+                if not entered.start(name, commands.get(name), rounds) and name in STAND_INS:
+                    entered.start(STAND_INS[name], None, rounds)
+            entered.take_turns(turns)
+            if names[0] in entered.skipped:
+                raise ValueError(f"{names[0]} must run, it did not: {entered.skipped[names[0]]}")
+            return entered.results(initial), entered.skipped
         finally:
-            for entry in entries:
-                entry.contender.close()
-    return results, skipped
+            entered.close()

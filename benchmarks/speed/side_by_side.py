@@ -9,8 +9,6 @@ from benchmarks.speed.race import race
 from benchmarks.speed.table import machine, record, same_work, table
 from benchmarks.speed.work import WORKS, Sizes
 
-DEFAULT = "torch,fedjax,pfl,flower,tff"
-
 
 def chosen(peers: str) -> tuple[str, ...]:
     """The peers in a list with commas, each of them known."""
@@ -23,9 +21,9 @@ def chosen(peers: str) -> tuple[str, ...]:
 
 def measure(
     task: str,
-    peers: str = DEFAULT,
+    peers: str,
     rounds: int | None = None,
-    turns: int = 3,
+    turns: int = 5,
     clients_per_round: int | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
@@ -34,9 +32,8 @@ def measure(
     """Race, print the table, keep the record. Exit status 1 if a contender did other work than lur."""
     work = WORKS[task]
     names = chosen(peers)
-    sizes = Sizes(
-        *(own if given is None else given for given, own in zip((clients_per_round, steps, batch_size), work.sizes))
-    )  # noqa: B905
+    given = (clients_per_round, steps, batch_size)
+    sizes = Sizes(*(own if size is None else size for size, own in zip(given, work.sizes, strict=True)))
     options = (*zip(("--clients-per-round", "--steps", "--batch-size"), sizes, strict=True), ("--rounds", rounds))
     for option, value in options:
         if value is not None and value < 1:

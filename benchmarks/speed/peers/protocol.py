@@ -19,7 +19,7 @@ import numpy as np
 
 
 class Case(NamedTuple):
-    """Its file, the task's name, gamma, examples, parameters, the rows (R, M, K, B) of the examples that rounds draw."""
+    """Its file, the task's name, gamma, examples, parameters, and the rows (R, M, K, B) that rounds draw of them."""
 
     file: str
     task: str

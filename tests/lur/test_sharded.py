@@ -1,0 +1,43 @@
+"""Clients spread over devices: the same numbers, whether M divides by them or not. Three virtual devices, in a process
+of their own, since jax fixes the number of devices when it starts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+from lur.data.writer import in_memory
+from tests.lur import test_engine as plain
+store = in_memory(plain.clients())
+for M, weighting, layout, data in (
+    (2, "uniform", "sharded", None),
+    (5, "examples", "sharded:vmap", None),
+    (7, "uniform", "sharded:chunked:2", None),
+    (5, "uniform", "sharded", "host"),
+):
+    plain.M = M
+    expected, losses = plain.plain_loop(store, weighting=weighting)
+    state, infos = plain.go(store, layout=layout, weighting=weighting, data=data)
+    np.testing.assert_allclose(state.params, expected, rtol=1e-12)
+    np.testing.assert_allclose(infos.loss, losses, rtol=1e-12)
+    assert infos.client_norms.shape == (plain.R, M)
+print("agreed on", jax.device_count(), "devices")
+"""
+
+
+def test_any_number_of_clients_on_three_devices():
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=3"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == "agreed on 3 devices\n"
