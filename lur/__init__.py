@@ -6,6 +6,7 @@ from lur import maml as maml
 from lur import optimizers as optimizers
 from lur import theta as theta
 from lur.engine import run as run
+from lur.grid import run_grid as run_grid
 from lur.server import Info as Info
 from lur.server import LocalUpdate as LocalUpdate
 from lur.server import State as State

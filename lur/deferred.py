@@ -108,7 +108,6 @@ def linear_update(
       form: whether bags of words stay sparse; by default on a CPU.
     """
     theta = nonzero(theta)
-    is_fast(form)
     server_step = from_client(lambda params, sent, gamma: sent, server, steps=len(theta), decay=decay)
 
     def step(
@@ -197,18 +196,23 @@ def deferred_round(
     M, K, B = jax.tree.leaves(features)[0].shape[:3]
     share = shares(batches, (M, K, B), dtype)
     logits = product(flat(features, M * K * B), kernel).reshape(M, K, B, outputs) + bias
-    gamma, thetas = jnp.broadcast_to(gamma, (K,)), jnp.asarray(theta, dtype)
+    thetas, is_even = jnp.asarray(theta, dtype), gamma.ndim == 0 and len(set(theta)) == 1
     sent = slice(None) if all(theta) else np.flatnonzero(theta)
 
     def run(client: Any) -> tuple[Array, Array, Array]:
         batch, own, share, logits, weight = client
         targets = model.targets(batch)
         G = gram(flat(own, K * B), d) + jnp.ones((), dtype)
-        R = residuals(model.losses, logits, targets, G, share, gamma)
+        R, along = residuals(model.losses, logits, targets, G, share, gamma)
         before = jax.vmap(model.losses)(logits[0], jax.tree.map(lambda leaf: leaf[0], targets))
         S = (thetas[:, None, None] * R)[sent].reshape(-1, outputs)
-        G = G.reshape(K, B, K, B)[sent][:, :, sent].reshape(len(S), len(S))
-        return weight * S, (share[0] * before).sum(), jnp.sqrt(jnp.maximum(jnp.vdot(S @ S.T, G), 0))
+        blocks = G.reshape(K, B, K, B)
+        if is_even:
+            own = jnp.einsum("bck,kbc->", jnp.diagonal(blocks, axis1=0, axis2=2), R @ R.swapaxes(1, 2))
+            square = thetas[0] ** 2 * (2 * along + own)
+        else:
+            square = jnp.vdot(S @ S.T, blocks[sent][:, :, sent].reshape(len(S), len(S)))
+        return weight * S, (share[0] * before).sum(), jnp.sqrt(jnp.maximum(square, 0))
 
     clients = (batches, features, share, logits, weights)
     S, losses, norms = over(run, clients, at_once)
@@ -223,21 +227,27 @@ def residuals(
     targets: PyTree,
     G: Float[Array, "KB KB"],
     share: Float[Array, "K B"],
-    gamma: Float[Array, "K"],
-) -> Float[Array, "K B outputs"]:
-    """R_k of all steps by forward substitution, from the logits at the broadcast model."""
+    gamma: Float[Array, ""] | Float[Array, "K"],
+) -> tuple[Float[Array, "K B outputs"], Float[Array, ""]]:
+    r"""R_k of all steps by forward substitution, from the logits at the broadcast model.
+
+    With one gamma for all steps also :math:`\sum_{j<k} \langle R_k, G_{kj} R_j \rangle`, half of what the norm of an
+    unweighted sum needs.
+    """
     K, B, outputs = logits.shape
-    G = (G.reshape(K * B, K, B) * gamma[:, None]).reshape(K, B, K * B)
+    if gamma.ndim:
+        G, gamma = (G.reshape(K * B, K, B) * gamma[:, None]).reshape(K * B, K * B), jnp.ones_like(gamma[0])
     gradient = jax.vmap(jax.grad(losses))
 
-    def step(R: Array, inputs: Any) -> tuple[Array, None]:
+    def step(R: Array, inputs: Any) -> tuple[Array, Array]:
         k, z, targets, G_k, share_k = inputs
-        moved = z - G_k @ R.reshape(K * B, outputs)
-        R_k = share_k[:, None] * gradient(moved, targets)
-        return jax.lax.dynamic_update_index_in_dim(R, R_k, k, 0), None
+        drift = G_k @ R.reshape(K * B, outputs)
+        R_k = share_k[:, None] * gradient(z - gamma * drift, targets)
+        return jax.lax.dynamic_update_index_in_dim(R, R_k, k, 0), jnp.vdot(R_k, drift)
 
-    steps = (jnp.arange(K, dtype=jnp.int32), logits, targets, G, share)
-    return jax.lax.scan(step, jnp.zeros_like(logits), steps)[0]
+    steps = (jnp.arange(K, dtype=jnp.int32), logits, targets, G.reshape(K, B, K * B), share)
+    R, along = jax.lax.scan(step, jnp.zeros_like(logits), steps)
+    return R, along.sum()
 
 
 def product(features: Features, kernel: Float[Array, "d outputs"]) -> Float[Array, "n outputs"]:

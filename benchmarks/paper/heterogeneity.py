@@ -126,6 +126,7 @@ def verdict(found: Sequence[Curve]) -> list[str]:
 def write(setting: Setting, found: Sequence[Curve], folder: Path) -> list[Path]:
     """The curves as a picture (SVG and PNG) and as CSV."""
     figure, axes = plots.panels(len(setting.dials), sharey=True)
+    axes = [axes] if len(setting.dials) == 1 else axes
     for ax, dial in zip(axes, setting.dials, strict=True):
         for each in (c for c in found if c.dial == dial):
             ax.plot(each.rounds, each.losses, label=rf"$\gamma$ = {each.gamma:g}")
