@@ -13,6 +13,7 @@ from lur import optimizers
 from lur.client import Optimizer
 from lur.data.gather import resident, size_in_bytes
 from lur.data.sampling import steps_of_epochs
+from lur.deferred import linear_update
 from lur.engine import DEVICE_BYTES, run
 from lur.evaluate import Evaluation, evaluate
 from lur.layouts import Layout, parse, replicated
@@ -67,7 +68,8 @@ def algorithm(task: Task, config: Run) -> LocalUpdate:
             raise ValueError(f"theta must be left out with epochs, which decide K per client, got {theta}")
         theta = fedavg(steps_of_epochs(config.epochs, int(task.store.sizes.max()), batch_size))
     server = SERVERS[config.server or task.settings.server]
-    return local_update(task.loss, fedavg(task.settings.steps) if theta is None else theta, server)
+    theta = fedavg(task.settings.steps) if theta is None else theta
+    return local_update(task.loss, theta, server) if task.linear is None else linear_update(task.linear, theta, server)
 
 
 def choose_layout(layout: str, params: Any) -> Layout:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from lur.data import prepare
 from lur.data.store import Store
+from lur.deferred import tag_regression
 from lur.tasks.built_in import generated, prepared, vocabulary_of
 from lur.tasks.task import Outcomes, Settings, Task
 
@@ -88,4 +89,5 @@ def task(
         outcomes,
         SETTINGS.fitting(store),
         metric="recall at 5",
+        linear=tag_regression(tags_size, over_tags=over_tags),
     )

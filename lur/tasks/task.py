@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from lur.data.store import Store
+from lur.deferred import LinearModel
 
 
 class Outcomes(NamedTuple):
@@ -42,7 +43,8 @@ class Task:
     """Everything that a run needs but the algorithm.
 
     ``init(key) -> params``; ``view(key, examples) -> batch`` for training and ``plain(examples) -> batch`` for
-    evaluation (no augmentation); ``outcomes(params, batch)``.
+    evaluation (no augmentation); ``outcomes(params, batch)``. A large linear model says so in `linear`, and then
+    needs no model per client (`lur.deferred`).
     """
 
     name: str
@@ -53,6 +55,7 @@ class Task:
     outcomes: Callable[[PyTree, Mapping[str, Any]], Outcomes]
     settings: Settings
     metric: str = "accuracy"
+    linear: LinearModel | None = None
 
     def loss(self, params: PyTree, batch: Mapping[str, Any]) -> Float[Array, ""]:
         """The mean loss over a mini-batch; of masked examples none, and 0 if all are."""

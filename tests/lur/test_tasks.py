@@ -1,5 +1,7 @@
 """The seven tasks: shapes, losses, masks, parameter counts; they train; theory and training meet in `quadratic`."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -215,3 +217,15 @@ def test_epochs_and_evaluation_points():
     found = [*train(task, Run(rounds=7, epochs=1, clients_per_round=3, evaluate_every=3), chunk=2)]
     assert [at.rounds for at in found] == [2, 3, 5, 6, 7]
     assert [at.rounds for at in found if at.evaluation] == [3, 6, 7]
+
+
+def test_a_linear_task_needs_no_model_per_client():
+    """The deferred form is what `train` runs for tags: the numbers of the general one."""
+    task = tasks.load("stackoverflow_tp", clients=4, vocabulary_size=300, tags_size=20)
+    assert task.linear is not None
+    config = Run(rounds=3, clients_per_round=2, batch_size=4, epochs=None, server="sgd", server_lr=1.0)
+    *_, deferred = train(task, config, chunk=3)
+    *_, general = train(dataclasses.replace(task, linear=None), config, chunk=3)
+    np.testing.assert_allclose(deferred.infos.loss, general.infos.loss, rtol=1e-5)
+    for a, b in zip(jax.tree.leaves(deferred.state.params), jax.tree.leaves(general.state.params), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-7)
