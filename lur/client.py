@@ -89,18 +89,29 @@ def inner_loop(
     pulls = not (checks.is_concrete(prox) and prox == 0)
     x = jax.tree.map(jnp.asarray, params)
 
-    def local_step(carry, inputs):
-        y, state, message = carry
-        batch, gamma_k, theta_k = inputs
+    def stepped(y, state, batch, gamma_k):
         loss, raw = jax.value_and_grad(loss_fn)(y, batch)
         g = jax.tree.map(lambda g, y, x: g + rho * (y - x), raw, y, x) if pulls else raw
-        message = jax.tree.map(lambda m, g: m + theta_k * g, message, raw if send == "raw" else g)
         y, state = descend(step, gamma_k, g, state, y)
-        return (y, state, message), loss
+        return y, state, raw if send == "raw" else g, loss
 
+    def silent_step(carry, inputs):
+        y, state, _, loss = stepped(*carry, *inputs)
+        return (y, state), loss
+
+    def summed_step(carry, inputs):
+        y, state, message = carry
+        *inputs, theta_k = inputs
+        y, state, g, loss = stepped(y, state, *inputs)
+        return (y, state, jax.tree.map(lambda m, g: m + theta_k * g, message, g)), loss
+
+    silent = next(k for k, value in enumerate(theta) if value)  # of Theta_K all but the last: nothing to sum yet
     gammas = jnp.broadcast_to(gamma, (K,))
-    carry = (x, start(step, gammas[0], x), jax.tree.map(jnp.zeros_like, x))
-    (_, _, message), losses = jax.lax.scan(local_step, carry, (batches, gammas, jnp.asarray(theta, dtype)))
+    inputs = (batches, gammas, jnp.asarray(theta, dtype))
+    carry = (x, start(step, gammas[0], x))
+    carry, early = jax.lax.scan(silent_step, carry, jax.tree.map(lambda leaf: leaf[:silent], inputs[:2]))
+    carry = (*carry, jax.tree.map(jnp.zeros_like, x))
+    (_, _, message), late = jax.lax.scan(summed_step, carry, jax.tree.map(lambda leaf: leaf[silent:], inputs))
     if loss_on == "all":
         return message, jax.vmap(loss_fn, in_axes=(None, 0))(x, batches).mean()
-    return message, losses[0]
+    return message, (early if silent else late)[0]
