@@ -108,10 +108,11 @@ def inner_loop(
     silent = next(k for k, value in enumerate(theta) if value)  # of Theta_K all but the last: nothing to sum yet
     gammas = jnp.broadcast_to(gamma, (K,))
     inputs = (batches, gammas, jnp.asarray(theta, dtype))
-    carry = (x, start(step, gammas[0], x))
-    carry, early = jax.lax.scan(silent_step, carry, jax.tree.map(lambda leaf: leaf[:silent], inputs[:2]))
+    carry, early = (x, start(step, gammas[0], x)), None
+    if silent:
+        carry, early = jax.lax.scan(silent_step, carry, jax.tree.map(lambda leaf: leaf[:silent], inputs[:2]))
     carry = (*carry, jax.tree.map(jnp.zeros_like, x))
     (_, _, message), late = jax.lax.scan(summed_step, carry, jax.tree.map(lambda leaf: leaf[silent:], inputs))
     if loss_on == "all":
         return message, jax.vmap(loss_fn, in_axes=(None, 0))(x, batches).mean()
-    return message, (early if silent else late)[0]
+    return message, (late if early is None else early)[0]
