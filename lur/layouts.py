@@ -61,6 +61,43 @@ def parse(text: str | Layout) -> Layout:
     raise ValueError(f"layout must be one of {FORMS} with n >= 1, got {text!r}")
 
 
+SMALL = 100_000
+WIDE = 4096
+
+
+class Choice(NamedTuple):
+    """A layout, and why."""
+
+    layout: Layout
+    why: str
+
+
+def choose(params: PyTree, layout: str | Layout = "auto", *, linear: bool = False) -> Choice:
+    """The layout asked for, or for ``auto`` the one that suits the machine and the model.
+
+    Accelerators like many clients at once. A CPU gains from that only where models are small; else it runs one
+    client after the other on each device (a process has as many CPU devices as ``JAX_NUM_CPU_DEVICES`` says),
+    unless matrices are so wide that one client's products keep all cores busy.
+    """
+    if layout != "auto":
+        return Choice(parse(layout), "as asked for")
+    devices, leaves = jax.local_device_count(), jax.tree.leaves(params)
+    size = sum(leaf.size for leaf in leaves)
+    widest = max((leaf.shape[-1] for leaf in leaves if leaf.ndim >= 2), default=0)
+    if jax.default_backend() != "cpu":
+        what = f"{devices} {jax.default_backend()} device{'s' if devices > 1 else ''}"
+        return Choice(Layout(None, devices), f"{what}: all clients at once")
+    if size < SMALL:
+        return Choice(Layout(None), f"a small model ({size:,} parameters): all clients at once")
+    if linear:
+        return Choice(Layout(1), "a linear model: no model per client is needed")
+    if devices > 1 and widest < WIDE:
+        return Choice(Layout(1, devices), f"{devices} CPU devices: one client after the other on each")
+    if devices > 1:
+        return Choice(Layout(1), f"matrices of {widest:,} columns keep all cores busy: one client after the other")
+    return Choice(Layout(1), f"a CPU and {size:,} parameters: one client after the other")
+
+
 def mesh(layout: Layout) -> Mesh:
     """The devices over which the clients are spread."""
     return jax.make_mesh((layout.devices,), (AXIS,), (AxisType.Auto,), devices=jax.local_devices()[: layout.devices])

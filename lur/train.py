@@ -16,14 +16,12 @@ from lur.data.sampling import steps_of_epochs
 from lur.deferred import linear_update
 from lur.engine import DEVICE_BYTES, run
 from lur.evaluate import Evaluation, evaluate
-from lur.layouts import Layout, parse, replicated
+from lur.layouts import choose, replicated
 from lur.server import Info, LocalUpdate, State, local_update
 from lur.tasks.task import Task
 from lur.theta import fedavg
 
 SERVERS: dict[str, Optimizer] = {"sgd": optax.sgd, "yogi": optimizers.yogi, "adam": optax.adam}
-SMALL = 100_000
-"""Models of fewer parameters run all clients at once, whatever the machine."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +70,6 @@ def algorithm(task: Task, config: Run) -> LocalUpdate:
     return local_update(task.loss, theta, server) if task.linear is None else linear_update(task.linear, theta, server)
 
 
-def choose_layout(layout: str, params: Any) -> Layout:
-    """All clients at once on an accelerator or for a small model; one after the other for a large model on a CPU."""
-    if layout != "auto":
-        return parse(layout)
-    return parse("vmap" if jax.default_backend() != "cpu" or parameters(params) < SMALL else "sequential")
-
-
 def train(task: Task, config: Run, *, chunk: int | Callable[[float], int] = 10) -> Iterator[Progress]:
     """Train, yielding after every `chunk` rounds; the last progress carries an evaluation.
 
@@ -97,7 +88,7 @@ def train(task: Task, config: Run, *, chunk: int | Callable[[float], int] = 10) 
         settings.client_lr if config.client_lr is None else config.client_lr,
         settings.server_lr if config.server_lr is None else config.server_lr,
     )
-    layout = choose_layout(config.layout, params)
+    layout = choose(params, config.layout, linear=task.linear is not None).layout
     data = resident(task.store, replicated(layout)) if size_in_bytes(task.store) <= DEVICE_BYTES else "host"
     capacity = min(config.rounds, 256)
     began, done, size = monotonic(), 0, 1 if callable(chunk) else min(chunk, capacity)

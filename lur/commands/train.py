@@ -56,8 +56,11 @@ def train(
         tag_count: The file stackoverflow.tag_count, for tag prediction.
         quiet: Print nothing.
     """
+    import jax
+
     from lur import tasks
     from lur.cache import keep_compiled
+    from lur.layouts import choose
     from lur.theta import parse
     from lur.train import Run, parameters
     from lur.train import train as run
@@ -84,6 +87,8 @@ def train(
     about = loaded.store.about
     origin = "generated data" if about.get("generated") else str(about.get("source", "data"))
     say(f"{task}: {loaded.store.clients:,} clients, {loaded.store.examples:,} examples ({origin})")
+    chosen = choose(jax.eval_shape(loaded.init, jax.random.key(0)), layout, linear=loaded.linear is not None)
+    say(f"  layout {chosen.layout}: {chosen.why}")
     with bar(quiet, "loss", "rate") as progress:
         line = progress.add_task("rounds", total=rounds, loss="", rate="")
         for at in run(loaded, config, chunk=lambda seconds: int(0.5 / max(seconds, 1e-4))):

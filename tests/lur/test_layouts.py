@@ -1,0 +1,53 @@
+"""Which layout suits: parsed, chosen, and explained."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from lur.layouts import Layout, choose, parse
+
+
+def shaped(*shapes):
+    return [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+
+
+SMALL, LARGE, WIDE = shaped((64, 10)), shaped((3136, 512), (512,)), shaped((96, 10_004))
+
+
+@pytest.mark.parametrize("text", ["vmap", "sequential", "chunked:3"])
+def test_text_and_back(text):
+    assert str(parse(text)) == text
+    assert parse(parse(text)) == parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "auto", "chunked:-1", "chunked:1.5", "chunked:", "vmap:2", "sharded:", "sharded:x"]
+)
+def test_no_layout(text):
+    if text == "sharded:":
+        assert parse(text) == parse("sharded")
+        return
+    with pytest.raises(ValueError, match="layout must be one of vmap, sequential"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("backend", "devices", "params", "linear", "expected"),
+    [
+        ("gpu", 1, LARGE, False, Layout(None)),
+        ("tpu", 8, LARGE, False, Layout(None, 8)),
+        ("cpu", 1, SMALL, False, Layout(None)),
+        ("cpu", 2, SMALL, False, Layout(None)),
+        ("cpu", 1, LARGE, False, Layout(1)),
+        ("cpu", 2, LARGE, False, Layout(1, 2)),
+        ("cpu", 2, WIDE, False, Layout(1)),
+        ("cpu", 2, WIDE, True, Layout(1)),
+    ],
+)
+def test_auto_reasons(monkeypatch, backend, devices, params, linear, expected):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "local_device_count", lambda: devices)
+    chosen = choose(params, linear=linear)
+    assert chosen.layout == expected
+    assert chosen.why
+    assert choose(params, "sequential", linear=linear) == (Layout(1), "as asked for")
