@@ -20,13 +20,8 @@ def test_text_and_back(text):
     assert parse(parse(text)) == parse(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "auto", "chunked:-1", "chunked:1.5", "chunked:", "vmap:2", "sharded:", "sharded:x"]
-)
+@pytest.mark.parametrize("text", ["", "auto", "chunked:-1", "chunked:1.5", "chunked:", "vmap:2", "sharded:x"])
 def test_no_layout(text):
-    if text == "sharded:":
-        assert parse(text) == parse("sharded")
-        return
     with pytest.raises(ValueError, match="layout must be one of vmap, sequential"):
         parse(text)
 
