@@ -39,7 +39,9 @@ class Curve(NamedTuple):
 
 SETTINGS = {
     "digits": Setting("digits", (0.01, 0.1, 1.0), 0.7, (0.0, 1.0, 10.0), clients=10),
-    "femnist": Setting("femnist", (0.01, 0.1), 0.03, (0.0, 1.0, 2.0), clients=50, clients_per_round=5, batch_size=10),
+    "femnist": Setting(
+        "femnist", (0.01, 0.1), 0.03, (0.0, 2.0), every=15, clients=20, clients_per_round=5, batch_size=5
+    ),
 }
 
 

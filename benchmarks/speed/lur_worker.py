@@ -7,6 +7,7 @@ lur-plain-vmap  neither remedy: the straightforward vmap over clients
 floor           one gradient of the round's M K B examples with shared weights: no local steps at all
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -21,14 +22,16 @@ from benchmarks.speed.case import SEED, named, store_of
 from benchmarks.speed.peers.protocol import Case, Done, Run, serve
 from benchmarks.speed.work import WORKS, Sizes
 from lur.data.gather import resident
+from lur.deferred import linear_update
 from lur.engine import run as run_rounds
+from lur.layouts import SMALL, choose, replicated
 from lur.models.layers.forms import Form
 from lur.server import local_update
 from lur.theta import fedavg
-from lur.train import SMALL, choose_layout
 
 VARIANTS: dict[str, tuple[Literal["auto", "vmap"], Form]] = {
     "lur": ("auto", "auto"),
+    "lur-sharded": ("auto", "auto"),
     "lur-vmap": ("vmap", "auto"),
     "lur-plain": ("auto", "plain"),
     "lur-plain-vmap": ("vmap", "plain"),
@@ -47,10 +50,12 @@ def variant(name: str, case: Case) -> Run:
     rounds, *counts = case.rows.shape
     sizes = Sizes(*counts)
     store = store_of(case.data, sizes)
-    data = resident(store)
-    algo = local_update(WORKS[case.task].model(form)[1], fedavg(sizes.K))
+    work, theta = WORKS[case.task], fedavg(sizes.K)
+    linear = work.linear if VARIANTS[name] == VARIANTS["lur"] else None
+    algo = local_update(work.model(form)[1], theta) if linear is None else linear_update(linear, theta)
     state = algo.init(initial(case), case.client_lr, case.client_lr)  # eta = gamma: the mean of the clients' models
-    chosen = choose_layout(layout, state.params)
+    chosen = choose(state.params, layout, linear=linear is not None).layout
+    data = resident(store, replicated(chosen))
 
     def run(count: int) -> Done:
         start = time.perf_counter()
@@ -73,24 +78,31 @@ def variant(name: str, case: Case) -> Run:
 
 
 def floor(case: Case) -> Run:
-    """Gradients of a round's examples with shared weights, by the quicker of the layers' two forms."""
+    """Gradients of a round's examples with shared weights, in the quickest way of a few.
+
+    The layers come in two forms; and all examples at once, or the largest chunks that leave room, are not always
+    the quickest on a CPU, whose caches like mini-batches better.
+    """
     rows = case.rows[0].reshape(-1)
-    small = sum(array.size for array in case.params.values()) < SMALL
-    candidates = [(large_batch_steps if small else large_batch_gradients)(case, form) for form in ("auto", "plain")]
+    forms: tuple[Form, ...] = ("auto", "plain")
+    if sum(array.size for array in case.params.values()) < SMALL:
+        candidates = [large_batch_steps(case, form) for form in forms]
+    else:
+        chunks = (WORKS[case.task].chunk, case.rows.shape[-1])
+        candidates = [large_batch_gradients(case, form, chunk) for form in forms for chunk in chunks]
     for run in candidates:
         run(1)
-    quicker = min(candidates, key=lambda run: run(1))
-    return lambda count: Done(quicker(count), count * len(rows), {})
+    quickest = min(candidates, key=lambda run: run(1))
+    return lambda count: Done(quickest(count), count * len(rows), {})
 
 
-def large_batch_gradients(case: Case, form: Form) -> Callable[[int], float]:
-    """The gradient at the initial model so many times: of all examples at once, or by the largest chunks with room."""
-    work = WORKS[case.task]
+def large_batch_gradients(case: Case, form: Form, chunk: int) -> Callable[[int], float]:
+    """The gradient at the initial model so many times, of all the examples or of so large chunks of them."""
     rows = case.rows[0].reshape(-1)
     params = initial(case)
-    cuts = np.array_split(rows, -(-len(rows) // work.chunk))
+    cuts = np.array_split(rows, -(-len(rows) // chunk))
     parts = [{name: jnp.asarray(array[cut]) for name, array in case.data.items()} for cut in cuts]
-    gradient = jax.jit(jax.grad(work.model(form)[1]))
+    gradient = jax.jit(jax.grad(WORKS[case.task].model(form)[1]))
     add = jax.jit(lambda total, more: jax.tree.map(jnp.add, total, more))
 
     def run(count: int) -> float:
@@ -124,6 +136,8 @@ def large_batch_steps(case: Case, form: Form) -> Callable[[int], float]:
 
 
 def main(name: str) -> None:
+    if name == "lur-sharded":
+        jax.config.update("jax_num_cpu_devices", os.cpu_count())
     serve(floor if name == "floor" else lambda case: variant(name, case), ("jax", "jaxlib", "flax", "numpy"))
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lur import models
+from lur.deferred import LinearModel, tag_regression
 from lur.models.layers.forms import Form
 from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
 from lur.tasks.task import sequence
@@ -40,7 +41,7 @@ class Work(NamedTuple):
 
     ``examples(generator, n)`` makes n examples; ``model(form)`` gives ``(init(key), loss(params, batch))``, its layers
     in the form given (`lur.models.layers.forms`). `tolerance` is of the final parameters, as a share of the way
-    that they went.
+    that they went. A large linear model says so in `linear`, as the tasks do.
     """
 
     sizes: Sizes
@@ -50,6 +51,7 @@ class Work(NamedTuple):
     examples: Callable[[np.random.Generator, int], dict[str, np.ndarray]]
     model: Callable[[Form], tuple[Callable[[Any], Any], Callable[[Any, Batch], Any]]]
     tolerance: float = 1e-2
+    linear: LinearModel | None = None
 
 
 def logistic(form: Form):
@@ -132,7 +134,8 @@ def distinct(generator: np.random.Generator, n: int, count: int, below: int) -> 
 def tag_examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray]:
     """64 words of 10,000 and 4 tags of 500."""
     words, tags = distinct(generator, n, 64, 10_000), distinct(generator, n, 4, 500)
-    return {"words": words, "weights": np.full(words.shape, 1 / 64, np.float32), "tags": tags}
+    weights, tagged = np.full(words.shape, 1 / 64, np.float32), np.ones(tags.shape, bool)
+    return {"words": words, "weights": weights, "tags": tags, "tagged": tagged}
 
 
 WORKS: dict[str, Work] = {
@@ -159,5 +162,5 @@ WORKS: dict[str, Work] = {
     "stackoverflow_nwp": Work(
         Sizes(50, 10, 16), 1, 0.1, 400, token_examples(20, 10_004), language(lambda form: models.next_word(form=form))
     ),
-    "stackoverflow_tp": Work(Sizes(50, 10, 16), 1, 10.0, 2000, tag_examples, tags),
+    "stackoverflow_tp": Work(Sizes(50, 10, 16), 1, 10.0, 2000, tag_examples, tags, linear=tag_regression(500)),
 }

@@ -20,7 +20,7 @@ def reproduce(
 
     Args:
         what: The experiment.
-        task: On which task. digits takes seconds, femnist an hour on two cores.
+        task: On which task. digits takes half a minute, femnist about ten.
         out: Folder for the picture (SVG, PNG) and the numbers (CSV).
         rounds: Rounds of each run; by default the experiment's.
         quiet: Print nothing.

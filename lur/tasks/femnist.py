@@ -10,7 +10,7 @@ from lur.data.store import Store
 from lur.tasks.built_in import generated, prepared
 from lur.tasks.task import Outcomes, Settings, Task, classification
 
-SETTINGS = Settings(10, 10, 20, 0.1, 0.01)
+SETTINGS = Settings(10, 10, 20, 0.01, 10**-1.5)
 CLIENTS = 100
 
 

@@ -23,7 +23,7 @@ from protocol import Done, serve
 from torch_models import from_lur, to_lur
 
 THREADS = 1
-"""Cores of a client; so many clients as there are cores then run at once, which is quicker than one on all cores."""
+"""Cores of a client, Flower's way to use a machine: as many clients as there are cores run at once."""
 
 
 def counted(replies, key):

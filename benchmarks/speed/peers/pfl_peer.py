@@ -4,7 +4,6 @@
 Evaluation, which it always does in the first round, finds nothing to compute.
 """
 
-import os
 import time
 
 import torch
@@ -15,7 +14,7 @@ from pfl.data.federated_dataset import FederatedDataset
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.model.pytorch import PyTorchModel
 from protocol import Done, serve
-from torch_models import LOSSES, from_lur, tensors, to_lur
+from torch_models import LOSSES, from_lur, tensors, to_lur, with_best_threads
 
 
 class Module(torch.nn.Module):
@@ -35,7 +34,6 @@ class Module(torch.nn.Module):
 
 
 def contender(case):
-    torch.set_num_threads(os.cpu_count())
     data = tensors(case.task, case.data)
     _, M, K, B = case.rows.shape
     schedule = torch.tensor(case.rows).long().reshape(-1, K * B)
@@ -61,7 +59,7 @@ def contender(case):
         FederatedAveraging().run(algorithm, SimulatedBackend(clients, clients), model, local)
         return Done(time.perf_counter() - start, seen[0], to_lur(dict(module.named_parameters())))
 
-    return run
+    return with_best_threads(run)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
 # pyright: reportMissingImports=false
 """FedAvg as one would write it down in PyTorch: three loops, one model whose weights are set back for each client."""
 
-import os
 import time
 
 import torch
 from protocol import Done, serve
-from torch_models import LOSSES, from_lur, tensors, to_lur
+from torch_models import LOSSES, from_lur, tensors, to_lur, with_best_threads
 
 
 def contender(case):
-    torch.set_num_threads(os.cpu_count())
     loss, data = LOSSES[case.task], tensors(case.task, case.data)
     schedule = torch.tensor(case.rows).long()
     names = list(case.params)
@@ -37,7 +35,7 @@ def contender(case):
             torch._foreach_add_(x, mean)
         return Done(time.perf_counter() - start, examples, to_lur(dict(zip(names, x, strict=True))))
 
-    return run
+    return with_best_threads(run)
 
 
 if __name__ == "__main__":
