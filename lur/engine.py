@@ -131,7 +131,7 @@ def run_resident(
             chosen,
             weights,
             layout=layout,
-            fetch=lambda shared, i: client_batches(plan, view, *shared, i),
+            fetch=lambda shared, i: client_batches(plan, view, shared[0], shared[1], i),
             shared=(data, key),
         )
 

@@ -91,11 +91,13 @@ def train(
     say(f"  layout {chosen.layout}: {chosen.why}")
     with bar(quiet, "loss", "rate") as progress:
         line = progress.add_task("rounds", total=rounds, loss="", rate="")
+        at = None
         for at in run(loaded, config, chunk=lambda seconds: int(0.5 / max(seconds, 1e-4))):
             loss = f"loss {at.infos.loss.mean():.4f}"
             progress.update(line, completed=at.rounds, loss=loss, rate=f"{at.rounds / at.seconds:.1f} rounds/s")
             if at.evaluation is not None and at.rounds < rounds:
                 say(f"  round {at.rounds}: {summary(loaded.metric, at.evaluation)}")
+    assert at is not None  # a run has at least one round
     say(f"  {parameters(at.state.params):,} parameters, {rounds} rounds in {at.seconds:.1f} s")
     say(f"  after training: {summary(loaded.metric, at.evaluation)}")
     return 0

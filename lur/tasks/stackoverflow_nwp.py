@@ -14,7 +14,7 @@ from lur.data.store import Store
 from lur.tasks.built_in import generated, prepared, vocabulary_of
 from lur.tasks.task import Outcomes, Settings, Task, sequence
 
-SETTINGS = Settings(50, 10, 16, 0.1, 10**-1.5, "yogi")
+SETTINGS = Settings(50, 10, 16, 0.1, 0.01, "yogi")
 CLIENTS = 300
 VOCABULARY = 10_000
 LENGTH = 20
