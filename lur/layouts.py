@@ -14,7 +14,10 @@ memory, and in the last bits of the sum.
 M need not divide by chunks or devices: what is missing is filled up with clients of weight 0.
 """
 
+import math
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -72,8 +75,8 @@ class Choice(NamedTuple):
     why: str
 
 
-def choose(params: PyTree, layout: str | Layout = "auto", *, linear: bool = False) -> Choice:
-    """The layout asked for, or for ``auto`` the one that suits the machine and the model.
+def choose(params: PyTree, M: int, layout: str | Layout = "auto", *, linear: bool = False) -> Choice:
+    """The layout asked for, or for ``auto`` the one that suits the machine, the model and M clients.
 
     Accelerators like many clients at once. A CPU gains from that only where models are small; else it runs one
     client after the other on each device (a process has as many CPU devices as ``JAX_NUM_CPU_DEVICES`` says),
@@ -81,7 +84,8 @@ def choose(params: PyTree, layout: str | Layout = "auto", *, linear: bool = Fals
     """
     if layout != "auto":
         return Choice(parse(layout), "as asked for")
-    devices, leaves = jax.local_device_count(), jax.tree.leaves(params)
+    leaves = jax.tree.leaves(params)
+    devices = enough(jax.local_device_count(), M)
     size = sum(leaf.size for leaf in leaves)
     widest = max((leaf.shape[-1] for leaf in leaves if leaf.ndim >= 2), default=0)
     if jax.default_backend() != "cpu":
@@ -96,6 +100,19 @@ def choose(params: PyTree, layout: str | Layout = "auto", *, linear: bool = Fals
     if devices > 1:
         return Choice(Layout(1), f"matrices of {widest:,} columns keep all cores busy: one client after the other")
     return Choice(Layout(1), f"a CPU and {size:,} parameters: one client after the other")
+
+
+def use_all_cores() -> None:
+    """Give this process a CPU device for each core, unless its user said how many or jax already runs."""
+    if "JAX_NUM_CPU_DEVICES" in os.environ:
+        return
+    with suppress(RuntimeError):  # jax already runs, with the devices it has
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+
+
+def enough(devices: int, M: int) -> int:
+    """The fewest devices on which M clients are done as soon as on all."""
+    return math.ceil(M / math.ceil(M / devices))
 
 
 def mesh(layout: Layout) -> Mesh:

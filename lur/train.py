@@ -88,7 +88,8 @@ def train(task: Task, config: Run, *, chunk: int | Callable[[float], int] = 10) 
         settings.client_lr if config.client_lr is None else config.client_lr,
         settings.server_lr if config.server_lr is None else config.server_lr,
     )
-    layout = choose(params, config.layout, linear=task.linear is not None).layout
+    M = config.clients_per_round or settings.clients_per_round
+    layout = choose(params, M, config.layout, linear=task.linear is not None).layout
     data = resident(task.store, replicated(layout)) if size_in_bytes(task.store) <= DEVICE_BYTES else "host"
     capacity = min(config.rounds, 256)
     began, done, size = monotonic(), 0, 1 if callable(chunk) else min(chunk, capacity)
@@ -100,7 +101,7 @@ def train(task: Task, config: Run, *, chunk: int | Callable[[float], int] = 10) 
             state,
             task.store,
             rounds=stop - done,
-            clients_per_round=config.clients_per_round or settings.clients_per_round,
+            clients_per_round=M,
             batch_size=config.batch_size or settings.batch_size,
             seed=config.seed,
             view=task.view,

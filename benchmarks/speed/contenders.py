@@ -44,7 +44,7 @@ def variants(task: str) -> tuple[str, ...]:
     """lur's own contenders, the reference first. On tiny, which lur runs all at once anyway, fewer differ."""
     if task == "tiny":
         return ("lur", "lur-plain-vmap", "floor")
-    return ("lur", "lur-sharded", "lur-vmap", "lur-plain", "lur-plain-vmap", "floor")
+    return ("lur", "lur-one-device", "lur-vmap", "lur-plain", "lur-plain-vmap", "floor")
 
 
 def command_of(name: str) -> list[str]:

@@ -1,13 +1,13 @@
 """lur itself as a contender, with and without its remedies; and the floor.
 
 lur             layers whose gradients are written out for the CPU, and the layout that `lur train` takes
+lur-one-device  the same without a CPU device for each core
 lur-vmap        these layers, all clients at once
 lur-plain       layers as one would write them down, lur's layout
 lur-plain-vmap  neither remedy: the straightforward vmap over clients
 floor           one gradient of the round's M K B examples with shared weights: no local steps at all
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -24,14 +24,14 @@ from benchmarks.speed.work import WORKS, Sizes
 from lur.data.gather import resident
 from lur.deferred import linear_update
 from lur.engine import run as run_rounds
-from lur.layouts import SMALL, choose, replicated
+from lur.layouts import SMALL, choose, replicated, use_all_cores
 from lur.models.layers.forms import Form
 from lur.server import local_update
 from lur.theta import fedavg
 
 VARIANTS: dict[str, tuple[Literal["auto", "vmap"], Form]] = {
     "lur": ("auto", "auto"),
-    "lur-sharded": ("auto", "auto"),
+    "lur-one-device": ("auto", "auto"),
     "lur-vmap": ("vmap", "auto"),
     "lur-plain": ("auto", "plain"),
     "lur-plain-vmap": ("vmap", "plain"),
@@ -54,7 +54,7 @@ def variant(name: str, case: Case) -> Run:
     linear = work.linear if VARIANTS[name] == VARIANTS["lur"] else None
     algo = local_update(work.model(form)[1], theta) if linear is None else linear_update(linear, theta)
     state = algo.init(initial(case), case.client_lr, case.client_lr)  # eta = gamma: the mean of the clients' models
-    chosen = choose(state.params, layout, linear=linear is not None).layout
+    chosen = choose(state.params, sizes.M, layout, linear=linear is not None).layout
     data = resident(store, replicated(chosen))
 
     def run(count: int) -> Done:
@@ -136,8 +136,8 @@ def large_batch_steps(case: Case, form: Form) -> Callable[[int], float]:
 
 
 def main(name: str) -> None:
-    if name == "lur-sharded":
-        jax.config.update("jax_num_cpu_devices", os.cpu_count())
+    if name == "lur":
+        use_all_cores()
     serve(floor if name == "floor" else lambda case: variant(name, case), ("jax", "jaxlib", "flax", "numpy"))
 
 

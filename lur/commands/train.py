@@ -60,12 +60,13 @@ def train(
 
     from lur import tasks
     from lur.cache import keep_compiled
-    from lur.layouts import choose
+    from lur.layouts import choose, use_all_cores
     from lur.theta import parse
     from lur.train import Run, parameters
     from lur.train import train as run
 
     keep_compiled()
+    use_all_cores()
     weights = None if theta is None else parse(theta)
     options = data_options(task, store, clients, heterogeneity, data_seed, word_count, tag_count)
     loaded = tasks.load(task, **options)
@@ -87,7 +88,8 @@ def train(
     about = loaded.store.about
     origin = "generated data" if about.get("generated") else str(about.get("source", "data"))
     say(f"{task}: {loaded.store.clients:,} clients, {loaded.store.examples:,} examples ({origin})")
-    chosen = choose(jax.eval_shape(loaded.init, jax.random.key(0)), layout, linear=loaded.linear is not None)
+    M = clients_per_round or loaded.settings.clients_per_round
+    chosen = choose(jax.eval_shape(loaded.init, jax.random.key(0)), M, layout, linear=loaded.linear is not None)
     say(f"  layout {chosen.layout}: {chosen.why}")
     with bar(quiet, "loss", "rate") as progress:
         line = progress.add_task("rounds", total=rounds, loss="", rate="")

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lur.layouts import Layout, choose, parse
+from lur.layouts import Layout, choose, enough, parse
 
 
 def shaped(*shapes):
@@ -42,7 +42,15 @@ def test_no_layout(text):
 def test_auto_reasons(monkeypatch, backend, devices, params, linear, expected):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "local_device_count", lambda: devices)
-    chosen = choose(params, linear=linear)
+    chosen = choose(params, 16, linear=linear)
     assert chosen.layout == expected
     assert chosen.why
-    assert choose(params, "sequential", linear=linear) == (Layout(1), "as asked for")
+    assert choose(params, 16, "sequential", linear=linear) == (Layout(1), "as asked for")
+
+
+@pytest.mark.parametrize(
+    ("devices", "M", "expected"), [(2, 10, 2), (64, 10, 10), (4, 10, 4), (8, 10, 5), (3, 1, 1), (1, 7, 1)]
+)
+def test_no_more_devices_than_help(devices, M, expected):
+    assert enough(devices, M) == expected
+    assert -(-M // expected) == -(-M // devices)
