@@ -4,7 +4,7 @@ The published model projects the LSTM's output to 96 units before the softmax, w
 that is the default; ``projection=None`` is the direct softmax.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from lur.data import prepare
 from lur.data.store import Store
 from lur.tasks.built_in import generated, prepared, vocabulary_of
-from lur.tasks.task import Outcomes, Settings, Task, sequence
+from lur.tasks.task import Settings, Task
 
 SETTINGS = Settings(50, 10, 16, 0.1, 0.01, "yogi")
 CLIENTS = 300
@@ -36,8 +36,8 @@ def task(
 
     Without a vocabulary the `vocabulary_size` words that most of the store's clients use are taken.
     """
-    from lur.models.layers.losses import softmax_cross_entropy
     from lur.models.lstm_lm import LSTMLM
+    from lur.tasks.language import language_task
 
     if store is None:
         store = generated("stackoverflow", CLIENTS if clients is None else clients, heterogeneity, seed)
@@ -50,16 +50,4 @@ def task(
         max_examples=max_examples,
     )
     model = LSTMLM(vocabulary_size + 4, 96, (670,), projection=projection, dtype=dtype)
-
-    def plain(examples: Mapping[str, Any]) -> dict[str, Any]:
-        return {"tokens": examples["tokens"].astype(jnp.int32)}
-
-    def outcomes(params: Any, batch: Mapping[str, Any]) -> Outcomes:
-        x, y = batch["tokens"][..., :-1], batch["tokens"][..., 1:]
-        logits: Any = model.apply(params, x)
-        return sequence(softmax_cross_entropy(logits, y), logits.argmax(-1) == y, y != 0)
-
-    def init(key: Any) -> Any:
-        return model.init(key, jnp.zeros((1, LENGTH), jnp.int32))
-
-    return Task("stackoverflow_nwp", store, init, lambda key, z: plain(z), plain, outcomes, SETTINGS.fitting(store))
+    return language_task("stackoverflow_nwp", store, model, LENGTH, SETTINGS)
