@@ -12,9 +12,9 @@ def cache_folder() -> Path:
 
 
 def keep_compiled() -> None:
-    """Keep compiled programs between runs, in the cache folder or where JAX's own variable says."""
+    """Keep compiled programs between runs, in the cache folder or where JAX's own settings say."""
     import jax
 
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+    if jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -12,6 +12,7 @@ broadcast model x (FedProx).
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import jax
@@ -20,6 +21,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from lur import checks
+from lur.layouts import SMALL
 from lur.theta import nonzero
 
 Optimizer = Callable[[Any], optax.GradientTransformation] | optax.GradientTransformation
@@ -106,13 +108,20 @@ def inner_loop(
         return (y, state, jax.tree.map(lambda m, g: m + theta_k * g, message, g)), loss
 
     silent = next(k for k, value in enumerate(theta) if value)  # of Theta_K all but the last: nothing to sum yet
+    # A small model's loss takes a good part of a step: the first step is then apart, the others compute none.
+    is_small = sum(leaf.size for leaf in jax.tree.leaves(x)) < SMALL
     gammas = jnp.broadcast_to(gamma, (K,))
     inputs = (batches, gammas, jnp.asarray(theta, dtype))
-    carry, early = (x, start(step, gammas[0], x)), None
-    if silent:
-        carry, early = jax.lax.scan(silent_step, carry, jax.tree.map(lambda leaf: leaf[:silent], inputs[:2]))
-    carry = (*carry, jax.tree.map(jnp.zeros_like, x))
-    (_, _, message), late = jax.lax.scan(summed_step, carry, jax.tree.map(lambda leaf: leaf[silent:], inputs))
+    carry, before = (x, start(step, gammas[0], x)), jnp.zeros((), dtype)
+    for first, end in pairwise(sorted({0, int(is_small), silent, K})):
+        part = jax.tree.map(lambda leaf, of=slice(first, end): leaf[of], inputs)
+        if first < silent:
+            carry, losses = jax.lax.scan(silent_step, carry, part[:2])
+        else:
+            carry = carry if len(carry) == 3 else (*carry, jax.tree.map(jnp.zeros_like, x))
+            carry, losses = jax.lax.scan(summed_step, carry, part)
+        before = losses[0] if first == 0 else before
+    message = carry[-1]
     if loss_on == "all":
         return message, jax.vmap(loss_fn, in_axes=(None, 0))(x, batches).mean()
-    return message, (late if early is None else early)[0]
+    return message, before

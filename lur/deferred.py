@@ -25,17 +25,16 @@ import numpy as np
 import optax
 from jax.custom_batching import sequential_vmap
 from jax.experimental.sparse import BCSR
-from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PyTree
 
 from lur import checks
 from lur.client import Optimizer
 from lur.decay import Plateau
-from lur.layouts import AXIS, Layout, filled_up, leading, mesh, parse, weighted_mean
+from lur.layouts import Layout, Sum, leading, on_devices
 from lur.models.layers.forms import Form, is_fast
 from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
 from lur.models.layers.sparse import dense_bags
-from lur.server import Fetch, Info, LocalUpdate, State, client_weights, from_client
+from lur.server import At, Fetch, LocalUpdate, from_messages
 from lur.theta import nonzero
 
 FEW = 4
@@ -108,63 +107,17 @@ def linear_update(
       form: whether bags of words stay sparse; by default on a CPU.
     """
     theta = nonzero(theta)
-    server_step = from_client(lambda params, sent, gamma: sent, server, steps=len(theta), decay=decay)
 
-    def step(
-        state: State, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch, shared: Any
-    ) -> tuple[State, Info]:
-        def run(shared: Any, inputs: PyTree, weights: Array) -> tuple[PyTree, Array, Array]:
-            params, gamma, data = shared
-            batches = over(partial(fetch, data), inputs, layout.at_once) if fetch else inputs
-            return deferred_round(model, params, batches, gamma, theta, weights, layout.at_once, form=form)
+    def messages(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
+        def run(at: At, inputs: PyTree, weights: Array) -> Sum:
+            batches = over(partial(fetch, at.shared), inputs, layout.at_once) if fetch else inputs
+            return deferred_round(model, at.params, batches, at.client_lr, theta, weights, layout.at_once, form=form)
 
         M = leading(batches)
-        w = jnp.full((M,), 1 / M, state.server_lr.dtype) if weights is None else weights / weights.sum()
-        q, losses, norms = on_devices(run, (state.params, state.client_lr, shared), batches, w, layout)
-        sent = jax.tree.map(lambda leaf: leaf[None], (q, weighted_mean(losses, w)))
-        state, info = server_step.round(state, sent, fetch=lambda shared, one: one)
-        return state, info._replace(client_losses=losses, client_norms=norms)
+        weights = jnp.full((M,), 1 / M, at.client_lr.dtype) if weights is None else weights
+        return on_devices(run, at, batches, weights, layout)
 
-    compiled = jax.jit(step, static_argnames=("layout", "fetch"))
-
-    def round(
-        state: State,
-        batches: PyTree,
-        weights: Any = None,
-        *,
-        layout: str | Layout = "vmap",
-        fetch: Fetch = None,
-        shared: Any = None,
-    ) -> tuple[State, Info]:
-        names, least = (("M", "K", "B"), (1, 0, 0)) if fetch is None else (("M",), (1,))
-        M, *_ = checks.leading_axes(batches, names, least)
-        weights = None if weights is None else client_weights(weights, M, state)
-        return (compiled if fetch is None else step)(state, batches, weights, parse(layout), fetch, shared)
-
-    return LocalUpdate(server_step.init, round, len(theta))
-
-
-def on_devices(
-    run: Callable[[Any, PyTree, Array], tuple[PyTree, Array, Array]],
-    shared: PyTree,
-    inputs: PyTree,
-    weights: Float[Array, "M"],
-    layout: Layout,
-) -> tuple[PyTree, Float[Array, "M"], Float[Array, "M"]]:
-    """``run(shared, inputs, weights) -> (q, losses, norms)`` with the clients dealt to the layout's devices."""
-    if layout.devices == 1:
-        return run(shared, inputs, weights)
-    M = leading(inputs)
-    inputs, weights = filled_up(inputs, weights, layout.devices)
-
-    def shard(shared: PyTree, inputs: PyTree, weights: Array) -> tuple[PyTree, Array, Array]:
-        q, losses, norms = run(shared, inputs, weights)
-        return jax.lax.psum(q, AXIS), losses, norms
-
-    specs = (P(), P(AXIS), P(AXIS))
-    spread = jax.shard_map(shard, mesh=mesh(layout), in_specs=specs, out_specs=specs, check_vma=False)
-    q, losses, norms = spread(shared, inputs, weights)
-    return q, losses[:M], norms[:M]
+    return from_messages(messages, server, steps=len(theta), decay=decay)
 
 
 def deferred_round(
@@ -177,7 +130,7 @@ def deferred_round(
     at_once: int | None = None,
     *,
     form: Form = "auto",
-) -> tuple[PyTree, Float[Array, "M"], Float[Array, "M"]]:
+) -> Sum:
     """What `lur.layouts.over_clients` makes of `lur.client.inner_loop`, of batches with leading axes (M, K, B).
 
     Args:

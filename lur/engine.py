@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
+from lur.cache import keep_compiled
 from lur.data.gather import Resident, gather, resident, size_in_bytes
 from lur.data.prefetch import prefetched
 from lur.data.sampling import (
@@ -107,8 +108,7 @@ def as_stored(key: Any, examples: Mapping[str, Any]) -> PyTree:
     return dict(examples)
 
 
-@partial(jax.jit, static_argnames=("algo", "view", "plan", "capacity", "layout"))
-def run_resident(
+def rounds_of(
     algo: LocalUpdate,
     view: View,
     plan: Plan,
@@ -143,6 +143,11 @@ def run_resident(
     _, info = jax.eval_shape(one, state)
     infos = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), info)
     return jax.lax.fori_loop(0, rounds, step, (state, infos))
+
+
+STATIC = ("algo", "view", "plan", "capacity", "layout")
+run_resident = jax.jit(rounds_of, static_argnames=STATIC)
+run_resident_donated = jax.jit(rounds_of, static_argnames=STATIC, donate_argnames="state")
 
 
 class Rows(NamedTuple):
@@ -217,6 +222,7 @@ def run(
     weighting: Literal["uniform", "examples"] = "uniform",
     data: Resident | Literal["host"] | None = None,
     capacity: int | None = None,
+    donate: bool = False,
 ) -> tuple[State, Info]:
     """Run rounds ``state.round, state.round + 1, ...`` of a local update method over a store.
 
@@ -236,12 +242,15 @@ def run(
         reads ahead. By default a store moves to the device if it has less than `DEVICE_BYTES`.
       capacity: the most rounds of any call, so that calls of fewer share its compiled program; by default the next
         power of two.
+      donate: give the memory of `state` to the result, so that model and server state are held once; the state passed
+        in can then not be used again.
 
     Returns:
       The state after R rounds and the rounds' `Info`, each field with a leading axis R.
     """
     if isinstance(rounds, bool) or int(rounds) != rounds or rounds < 1:
         raise ValueError(f"rounds must be an integer >= 1, got {rounds!r}")
+    keep_compiled()
     made = plan(store, algo, clients_per_round, batch_size, epochs, weighting)
     layout = parse(layout)
     key = jnp.asarray(checked_seed(seed))
@@ -251,8 +260,9 @@ def run(
         return run_host(algo, view, made, rounds, layout, state, store, key)
     data = resident(store, replicated(layout)) if data is None else data
     capacity = max(rounds, capacity or 1 << (rounds - 1).bit_length())
-    state, infos = run_resident(algo, view, made, capacity, layout, state, data, key, np.int32(rounds))
-    return state, jax.tree.map(lambda leaf: leaf[:rounds], infos)
+    go = run_resident_donated if donate else run_resident
+    state, infos = go(algo, view, made, capacity, layout, state, data, key, np.int32(rounds))
+    return state, infos if rounds == capacity else jax.tree.map(lambda leaf: leaf[:rounds], infos)
 
 
 def checked_seed(seed: int) -> np.uint32:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from lur.cache import keep_compiled
 from lur.data.gather import Resident, resident
 from lur.data.store import Store
 from lur.engine import View, as_stored, checked_seed, plan, run_resident
@@ -56,6 +57,7 @@ def run_grid(
     chosen = parse(layout)
     if chosen.devices > 1:
         raise ValueError(f"layout of a grid must be on one device, got {layout}")
+    keep_compiled()
     made = plan(store, algo, clients_per_round, batch_size, epochs, weighting)
     data = resident(store) if data is None else data
     states = [[algo.init(params, gamma, eta) for eta in server_lr] for gamma in client_lr]

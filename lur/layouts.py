@@ -15,9 +15,7 @@ M need not divide by chunks or devices: what is missing is filled up with client
 """
 
 import math
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,6 +33,8 @@ FORMS = "vmap, sequential, chunked:n, sharded, sharded:vmap or sharded:chunked:n
 Client = Callable[[Any, Any], tuple[PyTree, Float[Array, ""]]]
 """``client(shared, own) -> (message, loss)``."""
 Own = Callable[[Any], tuple[PyTree, Float[Array, ""]]]
+Sum = tuple[PyTree, Float[Array, "M"], Float[Array, "M"]]
+"""The weighted sum of messages, the clients' losses, the norms of their messages."""
 
 
 class Layout(NamedTuple):
@@ -102,14 +102,6 @@ def choose(params: PyTree, M: int, layout: str | Layout = "auto", *, linear: boo
     return Choice(Layout(1), f"a CPU and {size:,} parameters: one client after the other")
 
 
-def use_all_cores() -> None:
-    """Give this process a CPU device for each core, unless its user said how many or jax already runs."""
-    if "JAX_NUM_CPU_DEVICES" in os.environ:
-        return
-    with suppress(RuntimeError):  # jax already runs, with the devices it has
-        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
-
-
 def enough(devices: int, M: int) -> int:
     """The fewest devices on which M clients are done as soon as on all."""
     return math.ceil(M / math.ceil(M / devices))
@@ -127,20 +119,32 @@ def replicated(layout: Layout) -> NamedSharding | None:
 
 def over_clients(
     client: Client, shared: PyTree, inputs: PyTree, weights: Float[Array, "M"] | None, layout: Layout
-) -> tuple[PyTree, Float[Array, "M"], Float[Array, "M"]]:
+) -> Sum:
     """The mean message of ``client(shared, own) -> (message, loss)`` over the leading axis of `inputs`.
 
     `shared` is what all clients need: under ``sharded`` it is on every device, so nothing traced may be closed over.
     Weights, if given, sum to 1. Returns the mean, the clients' losses and the norms of their messages.
     """
-    if layout.devices == 1:
+
+    def run(shared: PyTree, inputs: PyTree, weights: Float[Array, "M"] | None) -> Sum:
         return on_one_device(partial(client, shared), inputs, weights, layout.at_once)
+
+    if layout.devices > 1 and weights is None:
+        weights = uniform(partial(client, shared), inputs)
+    return on_devices(run, shared, inputs, weights, layout)
+
+
+def on_devices(
+    run: Callable[[Any, PyTree, Any], Sum], shared: PyTree, inputs: PyTree, weights: Any, layout: Layout
+) -> Sum:
+    """``run(shared, inputs, weights) -> (sum, losses, norms)`` with the clients dealt to the layout's devices."""
+    if layout.devices == 1:
+        return run(shared, inputs, weights)
     M = leading(inputs)
-    weights = uniform(partial(client, shared), inputs) if weights is None else weights
     inputs, weights = filled_up(inputs, weights, layout.devices)
 
-    def shard(shared: PyTree, inputs: PyTree, weights: Array) -> tuple[PyTree, Array, Array]:
-        q, losses, norms = on_one_device(partial(client, shared), inputs, weights, layout.at_once)
+    def shard(shared: PyTree, inputs: PyTree, weights: Array) -> Sum:
+        q, losses, norms = run(shared, inputs, weights)
         return jax.lax.psum(q, AXIS), losses, norms
 
     specs = (P(), P(AXIS), P(AXIS))
@@ -149,9 +153,7 @@ def over_clients(
     return q, losses[:M], norms[:M]
 
 
-def on_one_device(
-    run: Own, inputs: PyTree, weights: Float[Array, "M"] | None, at_once: int | None
-) -> tuple[PyTree, Float[Array, "M"], Float[Array, "M"]]:
+def on_one_device(run: Own, inputs: PyTree, weights: Float[Array, "M"] | None, at_once: int | None) -> Sum:
     """The weighted sum of messages, `at_once` clients at a time."""
     M = leading(inputs)
     if at_once is None or (at_once > 1 and at_once >= M):

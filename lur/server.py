@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from lur import checks
 from lur.client import Optimizer, descend, inner_loop, start
 from lur.decay import Plateau
-from lur.layouts import Layout, over_clients, parse, weighted_mean
+from lur.layouts import Layout, Sum, over_clients, parse, weighted_mean
 from lur.theta import nonzero
 
 Client = Callable[[PyTree, PyTree, Any], tuple[PyTree, Float[Array, ""]]]
@@ -50,6 +50,18 @@ class Info(NamedTuple):
     client_lr: Float[Array, "..."]
     server_lr: Float[Array, ""]
     decayed: Bool[Array, ""]
+
+
+class At(NamedTuple):
+    """What all clients of a round share: model, gamma, and what `Fetch` takes their batches from."""
+
+    params: PyTree
+    client_lr: Float[Array, "..."]
+    shared: Any
+
+
+Messages = Callable[[At, PyTree, Float[Array, "M"] | None, Layout, Fetch], Sum]
+"""``messages(at, batches, weights, layout, fetch) -> (q, losses, norms)``; weights, if given, sum to 1."""
 
 
 class LocalUpdate(NamedTuple):
@@ -101,6 +113,18 @@ def local_update(
 def from_client(client: Client, server: Optimizer, *, steps: int, decay: Plateau | None = None) -> LocalUpdate:
     """Algorithm 1 around any client ``(params, batches, gamma) -> (message, loss_before)`` of `steps` steps."""
 
+    def messages(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
+        def run(at: At, own: PyTree) -> tuple[PyTree, Float[Array, ""]]:
+            return client(at.params, fetch(at.shared, own) if fetch else own, at.client_lr)
+
+        return over_clients(run, at, batches, weights, layout)
+
+    return from_messages(messages, server, steps=steps, decay=decay)
+
+
+def from_messages(messages: Messages, server: Optimizer, *, steps: int, decay: Plateau | None = None) -> LocalUpdate:
+    """Algorithm 1 around whatever computes the mean message of a round's clients, of `steps` steps each."""
+
     def init(params: PyTree, client_lr: Any, server_lr: Any) -> State:
         dtype = checks.floating_dtype(params)
         gamma = checks.rate("client_lr", client_lr, dtype, steps=steps)
@@ -114,13 +138,10 @@ def from_client(client: Client, server: Optimizer, *, steps: int, decay: Plateau
     def step(
         state: State, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch, shared: Any
     ) -> tuple[State, Info]:
-        def run(shared, own):
-            params, gamma, data = shared
-            return client(params, fetch(data, own) if fetch else own, gamma)
-
         if weights is not None:
             weights = weights / weights.sum()
-        q, losses, norms = over_clients(run, (state.params, state.client_lr, shared), batches, weights, layout)
+        at = At(state.params, state.client_lr, shared)
+        q, losses, norms = messages(at, batches, weights, layout, fetch)
         loss = weighted_mean(losses, weights)
         params, server_state = descend(server, state.server_lr, q, state.server_state, state.params)
         after = state._replace(params=params, server_state=server_state, round=state.round + 1)

@@ -1,6 +1,6 @@
 """lur itself as a contender, with and without its remedies; and the floor.
 
-lur             layers whose gradients are written out for the CPU, and the layout that `lur train` takes
+lur             layers whose gradients are written out for the CPU, the layout and XLA options that `lur train` takes
 lur-one-device  the same without a CPU device for each core
 lur-vmap        these layers, all clients at once
 lur-plain       layers as one would write them down, lur's layout
@@ -24,7 +24,8 @@ from benchmarks.speed.work import WORKS, Sizes
 from lur.data.gather import resident
 from lur.deferred import linear_update
 from lur.engine import run as run_rounds
-from lur.layouts import SMALL, choose, replicated, use_all_cores
+from lur.layouts import SMALL, choose, replicated
+from lur.machine import compile_small_loops_whole, use_all_cores
 from lur.models.layers.forms import Form
 from lur.server import local_update
 from lur.theta import fedavg
@@ -136,6 +137,8 @@ def large_batch_steps(case: Case, form: Form) -> Callable[[int], float]:
 
 
 def main(name: str) -> None:
+    if name in ("lur", "lur-one-device", "floor"):
+        compile_small_loops_whole()
     if name == "lur":
         use_all_cores()
     serve(floor if name == "floor" else lambda case: variant(name, case), ("jax", "jaxlib", "flax", "numpy"))

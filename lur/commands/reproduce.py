@@ -25,8 +25,8 @@ def reproduce(
         rounds: Rounds of each run; by default the experiment's.
         quiet: Print nothing.
     """
-    from lur.cache import keep_compiled
     from lur.commands.siblings import check_folder, require_sibling
+    from lur.machine import prepare
 
     require_sibling("benchmarks")
     from benchmarks.paper import heterogeneity
@@ -37,7 +37,7 @@ def reproduce(
         if rounds < setting.every:
             raise ValueError(f"--rounds must be at least {setting.every}, got {rounds}")
         setting = setting._replace(rounds=rounds)
-    keep_compiled()
+    prepare()
     say = (lambda line: None) if quiet else print
     found = heterogeneity.curves(setting, say)
     for line in (*heterogeneity.verdict(found), *map(str, heterogeneity.write(setting, found, out))):

@@ -59,14 +59,13 @@ def train(
     import jax
 
     from lur import tasks
-    from lur.cache import keep_compiled
-    from lur.layouts import choose, use_all_cores
+    from lur.layouts import choose
+    from lur.machine import prepare
     from lur.theta import parse
     from lur.train import Run, parameters
     from lur.train import train as run
 
-    keep_compiled()
-    use_all_cores()
+    prepare()
     weights = None if theta is None else parse(theta)
     options = data_options(task, store, clients, heterogeneity, data_seed, word_count, tag_count)
     loaded = tasks.load(task, **options)

@@ -35,20 +35,31 @@ def sample_clients(key: Key[Array, ""], N: int, M: int) -> Int[Array, "M"]:
     """M distinct clients of N, every set equally likely, in O(M^2) work whatever N (Floyd's algorithm)."""
     if not 1 <= M <= N:
         raise ValueError(f"clients_per_round must be between 1 and the store's {N} clients, got {M}")
-    uniforms = jax.random.split(jax.random.fold_in(key, 0), M)
+    tops = jnp.arange(N - M, N, dtype=jnp.int32)
+    drawn = below(jax.random.fold_in(key, 0), (M,), tops + 1)
 
     def pick(k, chosen):
-        top = N - M + k
-        drawn = jax.random.randint(uniforms[k], (), 0, top + 1, jnp.int32)
-        taken = (chosen == drawn).any()
-        return chosen.at[k].set(jnp.where(taken, top, drawn).astype(jnp.int32))
+        taken = (chosen == drawn[k]).any()
+        return chosen.at[k].set(jnp.where(taken, tops[k], drawn[k]))
 
     return jax.lax.fori_loop(0, M, pick, jnp.full((M,), -1, jnp.int32))
 
 
+def below(key: Key[Array, ""], shape: tuple[int, ...], n: Int[Array, "..."] | int) -> Int[Array, "..."]:
+    r"""Integers from 0 to n - 1, uniform up to 2^-32: :math:`\lfloor n u / 2^{32} \rfloor` for 32 random bits u.
+
+    `jax.random.randint` takes twice the bits and four divisions, which for a small model is a fifth of the round.
+    """
+    u = jax.random.bits(key, shape, jnp.uint32)
+    n = jnp.asarray(n, jnp.int32).astype(jnp.uint32)
+    u1, u0, n1, n0 = u >> 16, u & 0xFFFF, n >> 16, n & 0xFFFF
+    low = u1 * n0 + (u0 * n0 >> 16)
+    return (u1 * n1 + (low >> 16) + (u0 * n1 + (low & 0xFFFF) >> 16)).astype(jnp.int32)
+
+
 def with_replacement(key: Key[Array, ""], n: Int[Array, ""] | int, K: int, B: int) -> Draw:
     """K mini-batches of B examples, each drawn uniformly from the client's n."""
-    return Draw(jax.random.randint(key, (K, B), 0, n, jnp.int32), None)
+    return Draw(below(key, (K, B), n), None)
 
 
 def steps_of_epochs(E: int, n: int, B: int) -> int:

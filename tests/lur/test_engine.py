@@ -94,6 +94,15 @@ def test_epochs_are_those_of_a_plain_loop(layout, where):
     np.testing.assert_allclose(state.params, plain_loop(store, epochs=2)[0], rtol=1e-12)
 
 
+def test_a_donated_state_is_gone_and_the_numbers_the_same():
+    store, algo = in_memory(clients()), lur.local_update(loss, lur.theta.fedavg(K), optax.sgd)
+    state = algo.init(jnp.ones(3), GAMMA, ETA)
+    kept, _ = go(store, state=state, algo=algo)
+    given, _ = go(store, state=state, algo=algo, donate=True)
+    assert (kept.params == given.params).all()
+    assert state.params.is_deleted()
+
+
 @pytest.mark.x64
 def test_disk_and_memory_and_any_cut_are_the_same_run(tmp_path):
     store = in_memory(clients())

@@ -3,9 +3,12 @@
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from lur.data.sampling import (
+    below,
     client_key,
     round_key,
     sample_clients,
@@ -59,6 +62,14 @@ def test_hundreds_of_thousands_of_clients():
 def test_more_clients_than_there_are(M):
     with pytest.raises(ValueError, match=f"between 1 and the store's 5 clients, got {M}"):
         sample_clients(round_key(0, 0), 5, M)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), n=st.one_of(st.integers(1, 2**31 - 1), st.integers(1, 300)))
+def test_below_is_the_upper_half_of_the_exact_product(seed, n):
+    key = jax.random.key(np.uint32(seed))
+    bits = np.asarray(jax.random.bits(key, (4,), np.uint32)).tolist()
+    assert np.asarray(below(key, (4,), np.int32(n))).tolist() == [u * n >> 32 for u in bits]
 
 
 def test_with_replacement_is_uniform_over_the_client():

@@ -1,0 +1,82 @@
+r"""Rounds that need no model per client: gamma = 0, and Theta_1 whatever gamma.
+
+No client leaves the broadcast model before its last gradient counts, so
+
+.. math:: q_t = \sum_i w_i \sum_k \theta_k g_{ik}(x_t) = \nabla_x \sum_i w_i \sum_k \theta_k f(x_t; S_{ik}):
+
+one gradient of all the round's examples (the paper's special cases of Q_i, which is then a I). The numbers are
+`lur.local_update`'s up to the order of the sum; as no client's own message is formed, ``client_norms`` are nan.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PyTree
+
+from lur import checks
+from lur.client import Optimizer
+from lur.layouts import Layout, Sum, filled_up, leading, on_devices
+from lur.server import At, Fetch, LocalUpdate, State, from_messages
+from lur.theta import nonzero
+
+
+def large_batch_update(loss_fn: checks.Loss, theta: Sequence[float], server: Optimizer = optax.sgd) -> LocalUpdate:
+    """`lur.local_update` for gamma = 0, or for Theta_1, where gamma does not matter.
+
+    A layout says how many clients' examples make one batch; their gradients are summed.
+    """
+    theta = nonzero(theta)
+    K = len(theta)
+
+    def messages(at: At, inputs: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
+        M = leading(inputs)
+        weights = jnp.full((M,), 1 / M, at.client_lr.dtype) if weights is None else weights
+
+        def run(at: At, inputs: PyTree, weights: Array) -> Sum:
+            return gradient(loss_fn, theta, at, inputs, weights, layout.at_once, fetch)
+
+        return on_devices(run, at, inputs, weights, layout)
+
+    update = from_messages(messages, server, steps=K)
+
+    def init(params: PyTree, client_lr: Any, server_lr: Any) -> State:
+        if K > 1 and checks.is_concrete(client_lr) and client_lr != 0:
+            raise ValueError(f"client_lr must be 0 unless theta is Theta_1, got {client_lr} and K(theta) = {K}")
+        return update.init(params, client_lr, server_lr)
+
+    return update._replace(init=init)
+
+
+def gradient(
+    loss_fn: checks.Loss,
+    theta: Sequence[float],
+    at: At,
+    inputs: PyTree,
+    weights: Array,
+    at_once: int | None,
+    fetch: Fetch,
+) -> Sum:
+    """The gradient of all clients' examples at the broadcast model, `at_once` clients in one batch."""
+    M, K = leading(inputs), len(theta)
+    inputs, weights = filled_up(inputs, weights, at_once or M)
+    groups = jax.tree.map(lambda leaf: leaf.reshape(-1, at_once or M, *leaf.shape[1:]), (inputs, weights))
+    thetas = jnp.asarray(theta, checks.floating_dtype(at.params))
+
+    def mean(params: PyTree, batches: PyTree, weights: Array) -> tuple[Array, Array]:
+        losses = jax.vmap(jax.vmap(partial(loss_fn, params)))(batches)
+        return weights @ (losses @ thetas), losses[:, 0]
+
+    def add(total: PyTree, group: Any) -> tuple[PyTree, Array]:
+        members, share = group
+        batches = jax.vmap(partial(fetch, at.shared))(members) if fetch else members
+        batches = jax.tree.map(lambda leaf: leaf[:, :K], batches)
+        (_, losses), g = jax.value_and_grad(mean, has_aux=True)(at.params, batches, share)
+        return jax.tree.map(jnp.add, total, g), losses
+
+    q, losses = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, at.params), groups)
+    losses = losses.reshape(-1)[:M]
+    return q, losses, jnp.full_like(losses, jnp.nan)

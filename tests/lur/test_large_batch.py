@@ -1,0 +1,56 @@
+"""gamma = 0 and Theta_1: one gradient of all examples, with the numbers of the clients' loops."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.extend.core import jaxprs_in_params
+
+from lur.large_batch import large_batch_update
+from lur.server import local_update
+from tests.lur.problems import logistic_batches, logistic_loss, logistic_params
+
+MOMENTUM = lambda rate: optax.sgd(rate, 0.9)  # noqa: E731
+CASES = [([1.0, 1.0, 1.0], 0.0), ([0.0, 0.5, 1.0, 2.0], 0.0), ([1.0], 0.3), ([2.5], 0.0)]
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(("theta", "gamma"), CASES)
+@pytest.mark.parametrize("layout", ["vmap", "sequential", "chunked:2", "sharded"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_numbers_of_the_clients_loops(theta, gamma, layout, weighted):
+    batches = logistic_batches(1, 5, len(theta) + 1, 4)
+    weights = np.array([1.0, 2.0, 0.0, 4.0, 3.0]) if weighted else None
+    ends = []
+    for algo in (local_update(logistic_loss, theta, MOMENTUM), large_batch_update(logistic_loss, theta, MOMENTUM)):
+        state = algo.init(logistic_params(0), gamma, 0.1)
+        for _ in range(3):
+            state, info = algo.round(state, batches, weights, layout=layout)
+        ends.append((state, info._replace(client_norms=None)))
+    chex.assert_trees_all_close(*ends, rtol=1e-12)
+    chex.assert_trees_all_equal_dtypes(*ends)
+
+
+def shapes(jaxpr):
+    """The shapes of all values in a program."""
+    for equation in jaxpr.eqns:
+        yield from (getattr(v.aval, "shape", ()) for v in (*equation.invars, *equation.outvars))
+        for inner in jaxprs_in_params(equation.params):
+            yield from shapes(getattr(inner, "jaxpr", inner))
+
+
+@pytest.mark.parametrize(("update", "expected"), [(local_update, True), (large_batch_update, False)])
+def test_no_model_per_client(update, expected):
+    M, K, B, d = 7, 3, 2, 11
+    loss = lambda params, batch: jnp.mean((batch @ params) ** 2)  # noqa: E731
+    algo = update(loss, [1.0] * K)
+    state = algo.init(jnp.ones((d, 5)), 0.0, 0.1)
+    program = jax.make_jaxpr(algo.round)(state, jnp.ones((M, K, B, d)))
+    assert ((M, d, 5) in set(shapes(program.jaxpr))) == expected
+
+
+def test_only_where_no_client_moves():
+    with pytest.raises(ValueError, match=r"client_lr must be 0 unless theta is Theta_1, got 0.1 and K\(theta\) = 2"):
+        large_batch_update(logistic_loss, [1.0, 1.0]).init(logistic_params(0), 0.1, 0.1)
