@@ -15,6 +15,6 @@ def keep_compiled() -> None:
     """Keep compiled programs between runs, in the cache folder or where JAX's own settings say."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -34,7 +34,7 @@ from lur.layouts import Layout, Sum, leading, on_devices
 from lur.models.layers.forms import Form, is_fast
 from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
 from lur.models.layers.sparse import dense_bags
-from lur.server import At, Fetch, LocalUpdate, from_messages
+from lur.server import GIVEN, At, Fetch, LocalUpdate, from_messages
 from lur.theta import nonzero
 
 FEW = 4
@@ -110,7 +110,9 @@ def linear_update(
 
     def messages(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
         def run(at: At, inputs: PyTree, weights: Array) -> Sum:
-            batches = over(partial(fetch, at.shared), inputs, layout.at_once) if fetch else inputs
+            batches = inputs
+            if fetch is not GIVEN:
+                batches = over(partial(fetch.batches, at.shared), inputs, layout.at_once)
             return deferred_round(model, at.params, batches, at.client_lr, theta, weights, layout.at_once, form=form)
 
         M = leading(batches)

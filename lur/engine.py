@@ -27,7 +27,7 @@ from lur.data.sampling import (
 )
 from lur.data.store import Store
 from lur.layouts import Layout, parse, replicated
-from lur.server import Info, LocalUpdate, State
+from lur.server import Fetch, Info, LocalUpdate, State
 
 DEVICE_BYTES = 2**31
 """Larger stores are left on the host."""
@@ -89,18 +89,44 @@ def draw(plan: Plan, key: Any, i: Int[Array, ""], n: Int[Array, ""]) -> Draw:
     return shuffled_epochs(own, n, plan.epochs, plan.B, plan.largest)
 
 
-def viewed(plan: Plan, view: View, key: Any, i: Int[Array, ""], examples: Mapping[str, Any], mask: Any) -> PyTree:
-    """A client's mini-batches (K, B, ...) as the loss sees them, augmented with the client's own randomness."""
-    keys = jax.random.split(jax.random.fold_in(client_key(key, i), 1), plan.K)
-    batches = jax.vmap(view)(keys, examples)
-    return batches if mask is None else {**batches, "mask": mask}
+class Step(NamedTuple):
+    """What a client's local steps need: their examples (or their rows in a store), keys, and which examples count."""
+
+    examples: Any
+    key: Any
+    mask: Any
 
 
-def client_batches(plan: Plan, view: View, data: Resident, key: Any, i: Int[Array, ""]) -> PyTree:
-    """Client i's mini-batches, gathered from a resident store."""
-    start = data.offsets[i]
-    positions, mask = draw(plan, key, i, data.offsets[i + 1] - start)
-    return viewed(plan, view, key, i, gather(data.features, dict(plan.widths), start + positions), mask)
+def own_steps(plan: Plan, key: Any, i: Int[Array, ""], examples: Any, mask: Any) -> Step:
+    """The K steps of client i in the round of `key`: each with a key of its own for augmentation."""
+    return Step(examples, jax.random.split(jax.random.fold_in(client_key(key, i), 1), plan.K), mask)
+
+
+def viewed(view: View, step: Step) -> PyTree:
+    """A mini-batch as the loss sees it."""
+    batch = view(step.key, step.examples)
+    return batch if step.mask is None else {**batch, "mask": step.mask}
+
+
+def from_resident(plan: Plan, view: View) -> Fetch:
+    """Mini-batches gathered from a resident store; what clients share is the store and the round's key."""
+
+    def own(shared: tuple[Resident, Any], i: Int[Array, ""]) -> Step:
+        data, key = shared
+        start = data.offsets[i]
+        positions, mask = draw(plan, key, i, data.offsets[i + 1] - start)
+        return own_steps(plan, key, i, start + positions, mask)
+
+    def see(shared: tuple[Resident, Any], step: Step) -> PyTree:
+        data, _ = shared
+        return viewed(view, step._replace(examples=gather(data.features, dict(plan.widths), step.examples)))
+
+    return Fetch(own, see)
+
+
+def from_rows(plan: Plan, view: View) -> Fetch:
+    """Mini-batches of examples gathered on the host; what clients share is the round's key."""
+    return Fetch(lambda key, one: own_steps(plan, key, *one), lambda key, step: viewed(view, step))
 
 
 def as_stored(key: Any, examples: Mapping[str, Any]) -> PyTree:
@@ -131,7 +157,7 @@ def rounds_of(
             chosen,
             weights,
             layout=layout,
-            fetch=lambda shared, i: client_batches(plan, view, shared[0], shared[1], i),
+            fetch=from_resident(plan, view),
             shared=(data, key),
         )
 
@@ -190,9 +216,7 @@ def round_of_rows(
     key = round_key(seed, state.round)
     weights = rows.sizes if plan.weighting == "examples" else None
     clients = (rows.chosen, rows.examples, rows.mask)
-    return algo.round(
-        state, clients, weights, layout=layout, fetch=lambda key, one: viewed(plan, view, key, *one), shared=key
-    )
+    return algo.round(state, clients, weights, layout=layout, fetch=from_rows(plan, view), shared=key)
 
 
 def run_host(

@@ -20,7 +20,7 @@ from jaxtyping import Array, PyTree
 from lur import checks
 from lur.client import Optimizer
 from lur.layouts import Layout, Sum, filled_up, leading, on_devices
-from lur.server import At, Fetch, LocalUpdate, State, from_messages
+from lur.server import GIVEN, At, Fetch, LocalUpdate, State, from_messages
 from lur.theta import nonzero
 
 
@@ -72,7 +72,7 @@ def gradient(
 
     def add(total: PyTree, group: Any) -> tuple[PyTree, Array]:
         members, share = group
-        batches = jax.vmap(partial(fetch, at.shared))(members) if fetch else members
+        batches = members if fetch is GIVEN else jax.vmap(partial(fetch.batches, at.shared))(members)
         batches = jax.tree.map(lambda leaf: leaf[:, :K], batches)
         (_, losses), g = jax.value_and_grad(mean, has_aux=True)(at.params, batches, share)
         return jax.tree.map(jnp.add, total, g), losses

@@ -11,6 +11,7 @@ The rates are arrays in the state: changing, decaying or vmapping them never rec
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -26,7 +27,6 @@ from lur.layouts import Layout, Sum, over_clients, parse, weighted_mean
 from lur.theta import nonzero
 
 Client = Callable[[PyTree, PyTree, Any], tuple[PyTree, Float[Array, ""]]]
-Fetch = Callable[[Any, PyTree], PyTree] | None
 
 
 class State(NamedTuple):
@@ -52,6 +52,25 @@ class Info(NamedTuple):
     decayed: Bool[Array, ""]
 
 
+class Fetch(NamedTuple):
+    """Batches made when they are needed, from something small.
+
+    ``own(shared, client)``: what a client's K steps need, say rows of a store, each leaf with leading axis K.
+    ``see(shared, step)``: the mini-batch of one of these steps, made inside the step: one mini-batch is in memory.
+    """
+
+    own: Callable[[Any, PyTree], PyTree] = lambda shared, client: client
+    see: Callable[[Any, PyTree], PyTree] = lambda shared, step: step
+
+    def batches(self, shared: Any, client: PyTree) -> PyTree:
+        """All mini-batches of a client, with leading axes (K, B)."""
+        return jax.vmap(partial(self.see, shared))(self.own(shared, client))
+
+
+GIVEN = Fetch()
+"""Batches as they are."""
+
+
 class At(NamedTuple):
     """What all clients of a round share: model, gamma, and what `Fetch` takes their batches from."""
 
@@ -69,9 +88,9 @@ class LocalUpdate(NamedTuple):
 
     ``init(params, client_lr, server_lr) -> State``
 
-    ``round(state, batches, weights=None, *, layout="vmap", fetch=None, shared=None) -> (State, Info)``: batches have
+    ``round(state, batches, weights=None, *, layout="vmap", fetch=GIVEN, shared=None) -> (State, Info)``: batches have
     leading axes (M, K, B); weights of shape (M,), say the clients' numbers of examples, replace the uniform mean
-    over clients. With ``fetch`` a client's batches are ``fetch(shared, batches[i])``, made only when the client
+    over clients. With a `Fetch` a client's batches are made from ``shared`` and ``batches[i]`` only when the client
     runs, and jit is left to the caller. See `lur.layouts` for ``layout``.
     """
 
@@ -104,20 +123,42 @@ def local_update(
     """
     theta = nonzero(theta)
 
-    def run(params, batches, gamma):
-        return inner_loop(loss_fn, params, batches, gamma, theta, step=client, prox=prox, send=send, loss_on=loss_on)
+    def run(at: At, own: PyTree, fetch: Fetch) -> tuple[PyTree, Float[Array, ""]]:
+        dtype = checks.floating_dtype(at.params)
 
-    return from_client(run, server, steps=len(theta), decay=decay)
+        def loss(params: PyTree, step: PyTree) -> Float[Array, ""]:
+            batch = fetch.see(at.shared, step)
+            checks.batch_dtypes(batch, dtype)
+            return loss_fn(params, batch)
+
+        steps = fetch.own(at.shared, own)
+        return inner_loop(
+            loss, at.params, steps, at.client_lr, theta, step=client, prox=prox, send=send, loss_on=loss_on
+        )
+
+    return from_fetching_client(run, server, steps=len(theta), decay=decay)
 
 
 def from_client(client: Client, server: Optimizer, *, steps: int, decay: Plateau | None = None) -> LocalUpdate:
     """Algorithm 1 around any client ``(params, batches, gamma) -> (message, loss_before)`` of `steps` steps."""
 
-    def messages(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
-        def run(at: At, own: PyTree) -> tuple[PyTree, Float[Array, ""]]:
-            return client(at.params, fetch(at.shared, own) if fetch else own, at.client_lr)
+    def run(at: At, own: PyTree, fetch: Fetch) -> tuple[PyTree, Float[Array, ""]]:
+        return client(at.params, own if fetch is GIVEN else fetch.batches(at.shared, own), at.client_lr)
 
-        return over_clients(run, at, batches, weights, layout)
+    return from_fetching_client(run, server, steps=steps, decay=decay)
+
+
+def from_fetching_client(
+    client: Callable[[At, PyTree, Fetch], tuple[PyTree, Float[Array, ""]]],
+    server: Optimizer,
+    *,
+    steps: int,
+    decay: Plateau | None = None,
+) -> LocalUpdate:
+    """Algorithm 1 around a client that makes its own mini-batches."""
+
+    def messages(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
+        return over_clients(lambda at, own: client(at, own, fetch), at, batches, weights, layout)
 
     return from_messages(messages, server, steps=steps, decay=decay)
 
@@ -162,13 +203,13 @@ def from_messages(messages: Messages, server: Optimizer, *, steps: int, decay: P
         weights: Any = None,
         *,
         layout: str | Layout = "vmap",
-        fetch: Fetch = None,
+        fetch: Fetch = GIVEN,
         shared: Any = None,
     ) -> tuple[State, Info]:
-        names, least = (("M", "K", "B"), (1, 0, 0)) if fetch is None else (("M",), (1,))
+        names, least = (("M", "K", "B"), (1, 0, 0)) if fetch is GIVEN else (("M",), (1,))
         M, *_ = checks.leading_axes(batches, names, least)
         weights = None if weights is None else client_weights(weights, M, state)
-        return (compiled if fetch is None else step)(state, batches, weights, parse(layout), fetch, shared)
+        return (compiled if fetch is GIVEN else step)(state, batches, weights, parse(layout), fetch, shared)
 
     return LocalUpdate(init, round, steps)
 

@@ -13,6 +13,7 @@ import lur
 from lur import deferred
 from lur.models.layers.sparse import dense_bags
 from lur.models.linear import LogisticRegression, TagRegression
+from lur.server import Fetch
 
 M, K, B, W = 3, 4, 5, 6
 WORDS, TAGS = 20, 7
@@ -159,7 +160,9 @@ def test_fetched_batches():
 
     @jax.jit
     def fetched(state):
-        return algo.round(state, jnp.arange(M, dtype=jnp.int32), layout="sequential", fetch=fetch, shared=batches)
+        return algo.round(
+            state, jnp.arange(M, dtype=jnp.int32), layout="sequential", fetch=Fetch(fetch), shared=batches
+        )
 
     assert_same(fetched(state), general.round(state, batches, None))
 
