@@ -5,10 +5,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
+from lur.commands.bench import bench
 from lur.commands.data import DESCRIPTION as DATA
 from lur.commands.data import app as data_app
 from lur.commands.reproduce import reproduce
@@ -104,63 +105,7 @@ def verify(
     return status
 
 
-@app.command
-def bench(
-    what: tyro.conf.Positional[Literal["speed", "store"]],
-    task: Literal[
-        "quadratic", "tiny", "femnist", "cifar100", "shakespeare", "stackoverflow_nwp", "stackoverflow_tp"
-    ] = "quadratic",
-    rounds: int | None = None,
-    turns: int = 5,
-    peers: str = "torch,fedjax,pfl,flower,tff",
-    clients_per_round: int | None = None,
-    steps: int | None = None,
-    batch_size: int | None = None,
-    json: Path | None = None,
-) -> int:
-    """Measure lur: `lur bench speed` prints rounds per second beside a plain Python loop over the same work,
-    `lur bench speed --task femnist` seconds per round beside other frameworks and the floor,
-    `lur bench store` how a store of 342,477 clients and 20 million examples behaves.
-
-    Args:
-        what: What to measure.
-        task: What to run. All but quadratic run beside the peers.
-        rounds: Rounds per turn; by default the task's.
-        turns: Interleaved turns; the fastest of each contender counts.
-        peers: The peers, with commas between them. Each gets an environment of its own in the cache folder.
-        clients_per_round: M; by default the paper's.
-        steps: K; by default the paper's.
-        batch_size: B; by default the paper's.
-        json: Write the results and the machine's description to this file.
-    """
-    require_sibling("benchmarks")
-    for name, value in (("--rounds", rounds), ("--turns", turns)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be >= 1, got {value}")
-    if what == "store":
-        from benchmarks.data import store
-
-        print(store.report(store.measure()))
-        return 0
-    if task != "quadratic":
-        from benchmarks.speed import side_by_side
-
-        return side_by_side.measure(task, peers, rounds, turns, clients_per_round, steps, batch_size, json)
-    from benchmarks.speed import quadratic
-
-    size, rounds = quadratic.DEFAULT, rounds or 200
-    found = quadratic.measure(size, rounds, turns)
-    print(f"{task}: d = {size.d}, M = {size.M}, K = {size.K}, B = {size.B}, {rounds} rounds, best of {turns} turns")
-    for name, value in (
-        ("lur, all rounds in one scan", found.lur_scan),
-        ("lur, a round at a time", found.lur),
-        ("plain Python loop", found.python),
-    ):
-        print(f"  {name:28} {value:10.0f} rounds/s  {value / found.python:7.1f}x")
-    print(f"  largest relative difference of the final models: {found.difference:.1e}")
-    return 0
-
-
+app.command(bench)
 app.command(train)
 app.command(reproduce)
 

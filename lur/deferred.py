@@ -34,7 +34,7 @@ from lur.layouts import Layout, Sum, leading, on_devices
 from lur.models.layers.forms import Form, is_fast
 from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
 from lur.models.layers.sparse import dense_bags
-from lur.server import GIVEN, At, Fetch, LocalUpdate, from_messages
+from lur.server import GIVEN, At, Fetch, LocalUpdate, Told, from_messages
 from lur.theta import nonzero
 
 FEW = 4
@@ -141,7 +141,7 @@ def deferred_round(
       form: whether bags of words stay sparse.
 
     Returns:
-      The mean message, shaped like params, the clients' losses before training and the norms of their messages.
+      The mean message, shaped like params, and the clients' losses before training and norms of messages.
     """
     theta = nonzero(theta)
     kernel, bias = parameters(model, params)
@@ -173,7 +173,7 @@ def deferred_round(
     S, losses, norms = over(run, clients, at_once)
     S = S.reshape(-1, outputs)
     used = flat(jax.tree.map(lambda leaf: leaf[:, sent], features), len(S))
-    return nested(model.at, {"kernel": transposed_product(used, S, d), "bias": S.sum(0)}), losses, norms
+    return nested(model.at, {"kernel": transposed_product(used, S, d), "bias": S.sum(0)}), Told(losses, norms)
 
 
 def residuals(

@@ -272,8 +272,7 @@ def run(
     Returns:
       The state after R rounds and the rounds' `Info`, each field with a leading axis R.
     """
-    if isinstance(rounds, bool) or int(rounds) != rounds or rounds < 1:
-        raise ValueError(f"rounds must be an integer >= 1, got {rounds!r}")
+    rounds = checked_rounds(rounds)
     keep_compiled()
     made = plan(store, algo, clients_per_round, batch_size, epochs, weighting)
     layout = parse(layout)
@@ -287,6 +286,13 @@ def run(
     go = run_resident_donated if donate else run_resident
     state, infos = go(algo, view, made, capacity, layout, state, data, key, np.int32(rounds))
     return state, infos if rounds == capacity else jax.tree.map(lambda leaf: leaf[:rounds], infos)
+
+
+def checked_rounds(rounds: int) -> int:
+    """R is a positive integer."""
+    if isinstance(rounds, bool) or int(rounds) != rounds or rounds < 1:
+        raise ValueError(f"rounds must be an integer >= 1, got {rounds!r}")
+    return int(rounds)
 
 
 def checked_seed(seed: int) -> np.uint32:

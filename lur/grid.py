@@ -1,7 +1,7 @@
 """A grid of learning rates as one compiled program: every cell sees the same clients and mini-batches.
 
-Sampling and gather do not depend on the rates, so they are done once for all cells; the models, one per cell, run
-side by side.
+Sampling and gather do not depend on the rates, so they are done once for all cells. The cells, one model each, run
+side by side inside each client's loop, dealt to the devices, which need not wait for each other.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,18 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
 from lur.cache import keep_compiled
 from lur.data.gather import Resident, resident
 from lur.data.store import Store
-from lur.engine import View, as_stored, checked_seed, plan, run_resident
-from lur.layouts import Layout, parse
-from lur.server import Info, LocalUpdate, State
+from lur.engine import Plan, View, as_stored, checked_rounds, checked_seed, plan, rounds_of
+from lur.layouts import Layout, enough, parse
+from lur.server import CELLS, Info, LocalUpdate, State
+
+AXIS = "cells"
 
 
 def run_grid(
@@ -28,6 +32,50 @@ def run_grid(
     *,
     client_lr: Sequence[float],
     server_lr: Sequence[float],
+    seeds: Sequence[int] = (0,),
+    **options: Any,
+) -> tuple[State, Info]:
+    """R rounds of every (gamma, eta, seed), from the same initial model.
+
+    Args:
+      params: the initial model, of all cells.
+      client_lr, server_lr: the rates gamma and eta; the grid is their product.
+      seeds: of the runs; each further seed repeats the whole grid with other clients and mini-batches.
+      options: as in `advance`.
+
+    Returns:
+      States with leading axes (gammas, etas, seeds) and infos with (gammas, etas, seeds, R).
+    """
+    shape = (len(seeds), *(len(values) if np.ndim(values) else 0 for values in (client_lr, server_lr)))
+    states, infos = advance(algo, start(algo, params, client_lr, server_lr, len(seeds)), store, seeds=seeds, **options)
+
+    def apart(leaf: Any) -> Any:
+        return jnp.moveaxis(leaf.reshape(*shape, *leaf.shape[2:]), 0, 2)
+
+    cells = jax.tree.map(apart, states._replace(round=None))  # pyright: ignore[reportArgumentType]
+    infos = jax.tree.map(lambda leaf: apart(jnp.swapaxes(leaf, 1, 2)), infos)
+    return cells._replace(round=jnp.broadcast_to(states.round, (*shape[1:], shape[0]))), infos
+
+
+def start(
+    algo: LocalUpdate, params: PyTree, client_lr: Sequence[float], server_lr: Sequence[float], seeds: int = 1
+) -> State:
+    """The state of all cells before the first round, with leading axes (seeds, gammas x etas); one round for all."""
+    for name, values in (("client_lr", client_lr), ("server_lr", server_lr)):
+        if np.ndim(values) != 1 or not len(values):
+            raise ValueError(f"{name} must be a list of at least one number, got {values!r}")
+    states = [algo.init(params, gamma, eta) for gamma in client_lr for eta in server_lr]
+    cells = jax.tree.map(
+        lambda *leaves: jnp.broadcast_to(jnp.stack(leaves), (seeds, len(states), *leaves[0].shape)), *states
+    )
+    return cells._replace(round=states[0].round)
+
+
+def advance(
+    algo: LocalUpdate,
+    states: State,
+    store: Store,
+    *,
     rounds: int,
     clients_per_round: int,
     batch_size: int,
@@ -37,44 +85,77 @@ def run_grid(
     epochs: int | None = None,
     weighting: Literal["uniform", "examples"] = "uniform",
     data: Resident | None = None,
+    capacity: int | None = None,
+    devices: int | None = None,
 ) -> tuple[State, Info]:
-    """R rounds of every (gamma, eta, seed), from the same initial model.
+    """R further rounds of all cells.
 
     Args:
-      params: the initial model, of all cells.
-      client_lr, server_lr: the rates gamma and eta; the grid is their product.
-      seeds: of the runs; each further seed repeats the whole grid with other clients and mini-batches.
-      rounds, clients_per_round, batch_size, view, layout, epochs, weighting, data: as in `lur.run`.
+      states: from `start`, or an earlier call.
+      seeds: one for each entry of the states' first axis.
+      rounds, clients_per_round, batch_size, view, layout, epochs, weighting, data, capacity: as in `lur.run`.
+      devices: over how many the cells are dealt; by default all local ones, but no more than help.
 
     Returns:
-      States with leading axes (gammas, etas, seeds) and infos with (gammas, etas, seeds, R).
+      States as given, and infos with leading axes (seeds, R, cells).
     """
-    for name, values in (("client_lr", client_lr), ("server_lr", server_lr), ("seeds", seeds)):
-        if np.ndim(values) != 1 or not len(values):
-            raise ValueError(f"{name} must be a list of at least one number, got {values!r}")
-    if isinstance(rounds, bool) or int(rounds) != rounds or rounds < 1:
-        raise ValueError(f"rounds must be an integer >= 1, got {rounds!r}")
+    rounds = checked_rounds(rounds)
+    if np.ndim(seeds) != 1 or not len(seeds):
+        raise ValueError(f"seeds must be a list of at least one number, got {seeds!r}")
+    S, C = states.server_lr.shape
+    if len(seeds) != S:
+        raise ValueError(f"seeds must be {S}, one for each of the states' first axis, got {len(seeds)}")
     chosen = parse(layout)
     if chosen.devices > 1:
-        raise ValueError(f"layout of a grid must be on one device, got {layout}")
+        raise ValueError(f"layout of a grid must be on one device, over which its cells are dealt, got {layout}")
+    devices = enough(jax.local_device_count(), C) if devices is None else devices
+    if not 1 <= devices <= jax.local_device_count():
+        raise ValueError(f"devices must be from 1 to {jax.local_device_count()}, got {devices}")
     keep_compiled()
     made = plan(store, algo, clients_per_round, batch_size, epochs, weighting)
     data = resident(store) if data is None else data
-    states = [[algo.init(params, gamma, eta) for eta in server_lr] for gamma in client_lr]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state for row in states for state in row))
     keys = jnp.asarray(np.array([checked_seed(seed) for seed in seeds]))
-    final, infos = cells(algo, view, made, rounds, chosen, stacked, data, keys)
-    shape = (len(client_lr), len(server_lr))
-    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), (final, infos))
+    capacity = max(rounds, capacity or 1 << (rounds - 1).bit_length())
+    states, infos = cells(algo, view, made, capacity, chosen, devices, states, data, keys, np.int32(rounds))
+    return states, infos if rounds == capacity else jax.tree.map(lambda leaf: leaf[:, :rounds], infos)
 
 
-@partial(jax.jit, static_argnames=("algo", "view", "made", "rounds", "layout"))
+@partial(jax.jit, static_argnames=("algo", "view", "made", "capacity", "layout", "devices"))
 def cells(
-    algo: LocalUpdate, view: View, made: Any, rounds: int, layout: Layout, states: State, data: Resident, seeds: Any
+    algo: LocalUpdate,
+    view: View,
+    made: Plan,
+    capacity: int,
+    layout: Layout,
+    devices: int,
+    states: State,
+    data: Resident,
+    seeds: Any,
+    rounds: Any,
 ) -> tuple[State, Info]:
-    """All cells at once: axis 0 the rates, axis 1 the seeds."""
+    """All cells at once: axis 0 the seeds, axis 1 the rates, each device with its share of these."""
+    stacked = algo._replace(round=algo.cells)
 
-    def one(state: State, seed: Any) -> tuple[State, Info]:
-        return run_resident(algo, view, made, rounds, layout, state, data, seed, rounds)
+    def share(states: State, data: Resident, seeds: Any, rounds: Any) -> tuple[State, Info]:
+        def one(state: State, seed: Any) -> tuple[State, Info]:
+            return rounds_of(stacked, view, made, capacity, layout, state, data, seed, rounds)
 
-    return jax.vmap(lambda state: jax.vmap(lambda seed: one(state, seed))(seeds))(states)
+        return jax.vmap(one, in_axes=(CELLS, 0), out_axes=(CELLS, 0))(states, seeds)
+
+    if devices == 1:
+        return share(states, data, seeds, rounds)
+    C = states.server_lr.shape[1]
+    index = np.minimum(np.arange(-(-C // devices) * devices, dtype=np.int32), np.int32(C - 1))  # the last cell again
+    padded = jax.tree.map(lambda leaf: leaf[:, index], states._replace(round=None))  # pyright: ignore
+    mesh = jax.make_mesh((devices,), (AXIS,), (AxisType.Auto,), devices=jax.local_devices()[:devices])
+    along: Any = State(*[P(None, AXIS)] * 5, round=P())  # pyright: ignore
+    spread = jax.shard_map(
+        share,
+        mesh=mesh,
+        in_specs=(along, P(), P(), P()),
+        out_specs=(along, P(None, None, AXIS)),
+        check_vma=False,
+    )
+    states, infos = spread(padded._replace(round=states.round), data, seeds, rounds)
+    kept = jax.tree.map(lambda leaf: leaf[:, :C], states._replace(round=None))  # pyright: ignore
+    return kept._replace(round=states.round), jax.tree.map(lambda leaf: leaf[:, :, :C], infos)

@@ -20,7 +20,7 @@ from jaxtyping import Array, PyTree
 from lur import checks
 from lur.client import Optimizer
 from lur.layouts import Layout, Sum, filled_up, leading, on_devices
-from lur.server import GIVEN, At, Fetch, LocalUpdate, State, from_messages
+from lur.server import GIVEN, At, Fetch, LocalUpdate, State, Told, from_messages
 from lur.theta import nonzero
 
 
@@ -79,4 +79,4 @@ def gradient(
 
     q, losses = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, at.params), groups)
     losses = losses.reshape(-1)[:M]
-    return q, losses, jnp.full_like(losses, jnp.nan)
+    return q, Told(losses, jnp.full_like(losses, jnp.nan))

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, PyTree
@@ -30,11 +29,11 @@ from jaxtyping import Array, Float, PyTree
 AXIS = "clients"
 FORMS = "vmap, sequential, chunked:n, sharded, sharded:vmap or sharded:chunked:n"
 
-Client = Callable[[Any, Any], tuple[PyTree, Float[Array, ""]]]
-"""``client(shared, own) -> (message, loss)``."""
-Own = Callable[[Any], tuple[PyTree, Float[Array, ""]]]
-Sum = tuple[PyTree, Float[Array, "M"], Float[Array, "M"]]
-"""The weighted sum of messages, the clients' losses, the norms of their messages."""
+Client = Callable[[Any, Any], tuple[PyTree, PyTree]]
+"""``client(shared, own) -> (message, told)``: the message is summed over clients, what else it tells is kept."""
+Own = Callable[[Any], tuple[PyTree, PyTree]]
+Sum = tuple[PyTree, PyTree]
+"""The weighted sum of messages, and what the clients tell, with leading axis M."""
 
 
 class Layout(NamedTuple):
@@ -120,10 +119,10 @@ def replicated(layout: Layout) -> NamedSharding | None:
 def over_clients(
     client: Client, shared: PyTree, inputs: PyTree, weights: Float[Array, "M"] | None, layout: Layout
 ) -> Sum:
-    """The mean message of ``client(shared, own) -> (message, loss)`` over the leading axis of `inputs`.
+    """The mean message of ``client(shared, own) -> (message, told)`` over the leading axis of `inputs`.
 
     `shared` is what all clients need: under ``sharded`` it is on every device, so nothing traced may be closed over.
-    Weights, if given, sum to 1. Returns the mean, the clients' losses and the norms of their messages.
+    Weights, if given, sum to 1. Returns the mean and what the clients tell.
     """
 
     def run(shared: PyTree, inputs: PyTree, weights: Float[Array, "M"] | None) -> Sum:
@@ -137,29 +136,28 @@ def over_clients(
 def on_devices(
     run: Callable[[Any, PyTree, Any], Sum], shared: PyTree, inputs: PyTree, weights: Any, layout: Layout
 ) -> Sum:
-    """``run(shared, inputs, weights) -> (sum, losses, norms)`` with the clients dealt to the layout's devices."""
+    """``run(shared, inputs, weights) -> (sum, told)`` with the clients dealt to the layout's devices."""
     if layout.devices == 1:
         return run(shared, inputs, weights)
     M = leading(inputs)
     inputs, weights = filled_up(inputs, weights, layout.devices)
 
     def shard(shared: PyTree, inputs: PyTree, weights: Array) -> Sum:
-        q, losses, norms = run(shared, inputs, weights)
-        return jax.lax.psum(q, AXIS), losses, norms
+        q, told = run(shared, inputs, weights)
+        return jax.lax.psum(q, AXIS), told
 
     specs = (P(), P(AXIS), P(AXIS))
-    spread = jax.shard_map(shard, mesh=mesh(layout), in_specs=specs, out_specs=specs, check_vma=False)
-    q, losses, norms = spread(shared, inputs, weights)
-    return q, losses[:M], norms[:M]
+    spread = jax.shard_map(shard, mesh=mesh(layout), in_specs=specs, out_specs=specs[:2], check_vma=False)
+    q, told = spread(shared, inputs, weights)
+    return q, jax.tree.map(lambda leaf: leaf[:M], told)
 
 
 def on_one_device(run: Own, inputs: PyTree, weights: Float[Array, "M"] | None, at_once: int | None) -> Sum:
     """The weighted sum of messages, `at_once` clients at a time."""
     M = leading(inputs)
     if at_once is None or (at_once > 1 and at_once >= M):
-        messages, losses = jax.vmap(run)(inputs)
-        norms = jax.vmap(optax.tree.norm)(messages)
-        return jax.tree.map(lambda m: weighted_mean(m, weights), messages), losses, norms
+        messages, told = jax.vmap(run)(inputs)
+        return jax.tree.map(lambda m: weighted_mean(m, weights), messages), told
     weights = uniform(run, inputs) if weights is None else weights
     inputs, weights = filled_up(inputs, weights, at_once)
     groups = jax.tree.map(lambda leaf: leaf.reshape(-1, at_once, *leaf.shape[1:]), (weights, inputs))
@@ -167,17 +165,15 @@ def on_one_device(run: Own, inputs: PyTree, weights: Float[Array, "M"] | None, a
     def one(total: PyTree, group: Any) -> tuple[PyTree, Any]:
         share, members = group
         if at_once == 1:
-            message, loss = run(jax.tree.map(lambda leaf: leaf[0], members))
-            total = jax.tree.map(lambda t, m: t + share[0] * m, total, message)
-            return total, (loss[None], optax.tree.norm(message)[None])
-        messages, losses = jax.vmap(run)(members)
-        total = jax.tree.map(lambda t, m: t + weighted_mean(m, share), total, messages)
-        return total, (losses, jax.vmap(optax.tree.norm)(messages))
+            message, told = run(jax.tree.map(lambda leaf: leaf[0], members))
+            return jax.tree.map(lambda t, m: t + share[0] * m, total, message), jax.tree.map(lambda l: l[None], told)
+        messages, told = jax.vmap(run)(members)
+        return jax.tree.map(lambda t, m: t + weighted_mean(m, share), total, messages), told
 
     shapes, _ = jax.eval_shape(run, jax.tree.map(lambda leaf: leaf[0], inputs))
     total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    q, (losses, norms) = jax.lax.scan(one, total, groups)
-    return q, losses.reshape(-1)[:M], norms.reshape(-1)[:M]
+    q, told = jax.lax.scan(one, total, groups)
+    return q, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:M], told)
 
 
 def leading(inputs: PyTree) -> int:
@@ -186,10 +182,10 @@ def leading(inputs: PyTree) -> int:
 
 
 def uniform(run: Own, inputs: PyTree) -> Float[Array, "M"]:
-    """Equal weights, of the loss's dtype."""
+    """Equal weights, of the messages' dtype."""
     M = leading(inputs)
-    _, loss = jax.eval_shape(run, jax.tree.map(lambda leaf: leaf[0], inputs))
-    return jnp.full((M,), 1 / M, loss.dtype)
+    message, _ = jax.eval_shape(run, jax.tree.map(lambda leaf: leaf[0], inputs))
+    return jnp.full((M,), 1 / M, jax.tree.leaves(message)[0].dtype)
 
 
 def filled_up(inputs: PyTree, weights: Float[Array, "M"], multiple: int) -> tuple[PyTree, Float[Array, "padded"]]:

@@ -79,12 +79,27 @@ class At(NamedTuple):
     shared: Any
 
 
+ALIKE = At(0, 0, None)  # pyright: ignore[reportArgumentType]
+"""The axes of what many cells share."""
+
+
+class Told(NamedTuple):
+    """What a client tells beside its message: its loss before training, the norm of the message."""
+
+    loss: Float[Array, ""]
+    norm: Float[Array, ""]
+
+
 Messages = Callable[[At, PyTree, Float[Array, "M"] | None, Layout, Fetch], Sum]
-"""``messages(at, batches, weights, layout, fetch) -> (q, losses, norms)``; weights, if given, sum to 1."""
+"""``messages(at, batches, weights, layout, fetch) -> (q, Told of shapes (M,))``; weights, if given, sum to 1."""
+
+
+CELLS = State(0, 0, 0, 0, 0, None)  # pyright: ignore[reportArgumentType]
+"""The axes of a state of many cells: all stand at the same round."""
 
 
 class LocalUpdate(NamedTuple):
-    """A local update method as two pure functions, and K(Theta).
+    """A local update method as pure functions, and K(Theta).
 
     ``init(params, client_lr, server_lr) -> State``
 
@@ -92,11 +107,15 @@ class LocalUpdate(NamedTuple):
     leading axes (M, K, B); weights of shape (M,), say the clients' numbers of examples, replace the uniform mean
     over clients. With a `Fetch` a client's batches are made from ``shared`` and ``batches[i]`` only when the client
     runs, and jit is left to the caller. See `lur.layouts` for ``layout``.
+
+    ``cells``: as ``round``, for many models and rates on the same clients: a leading axis in all of state but its
+    round, and in all of info.
     """
 
     init: Callable[..., State]
     round: Callable[..., tuple[State, Info]]
     steps: int
+    cells: Callable[..., tuple[State, Info]]
 
 
 def local_update(
@@ -157,14 +176,35 @@ def from_fetching_client(
 ) -> LocalUpdate:
     """Algorithm 1 around a client that makes its own mini-batches."""
 
+    def one(at: At, own: PyTree, fetch: Fetch) -> tuple[PyTree, Told]:
+        message, loss = client(at, own, fetch)
+        return message, Told(loss, optax.tree.norm(message))
+
     def messages(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
-        return over_clients(lambda at, own: client(at, own, fetch), at, batches, weights, layout)
+        return over_clients(lambda at, own: one(at, own, fetch), at, batches, weights, layout)
 
-    return from_messages(messages, server, steps=steps, decay=decay)
+    def of_cells(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
+        def run(at: At, own: PyTree) -> tuple[PyTree, Told]:
+            return jax.vmap(lambda cell: one(cell, own, fetch), in_axes=(ALIKE,))(at)
+
+        q, told = over_clients(run, at, batches, weights, layout)
+        return q, jax.tree.map(lambda leaf: leaf.T, told)
+
+    return from_messages(messages, server, steps=steps, decay=decay, of_cells=of_cells)
 
 
-def from_messages(messages: Messages, server: Optimizer, *, steps: int, decay: Plateau | None = None) -> LocalUpdate:
-    """Algorithm 1 around whatever computes the mean message of a round's clients, of `steps` steps each."""
+def from_messages(
+    messages: Messages,
+    server: Optimizer,
+    *,
+    steps: int,
+    decay: Plateau | None = None,
+    of_cells: Messages | None = None,
+) -> LocalUpdate:
+    """Algorithm 1 around whatever computes the mean message of a round's clients, of `steps` steps each.
+
+    `of_cells` computes those of many models and rates at once, where it is quicker than one cell beside the other.
+    """
 
     def init(params: PyTree, client_lr: Any, server_lr: Any) -> State:
         dtype = checks.floating_dtype(params)
@@ -176,14 +216,8 @@ def from_messages(messages: Messages, server: Optimizer, *, steps: int, decay: P
             gamma, eta = decay_state.client_lr, decay_state.server_lr
         return State(params, gamma, eta, start(server, eta, params), decay_state, jnp.zeros((), jnp.int32))
 
-    def step(
-        state: State, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch, shared: Any
-    ) -> tuple[State, Info]:
-        if weights is not None:
-            weights = weights / weights.sum()
-        at = At(state.params, state.client_lr, shared)
-        q, losses, norms = messages(at, batches, weights, layout, fetch)
-        loss = weighted_mean(losses, weights)
+    def serve(state: State, q: PyTree, told: Told, weights: Any) -> tuple[State, Info]:
+        loss = weighted_mean(told.loss, weights)
         params, server_state = descend(server, state.server_lr, q, state.server_state, state.params)
         after = state._replace(params=params, server_state=server_state, round=state.round + 1)
         decayed = jnp.zeros((), bool)
@@ -192,8 +226,27 @@ def from_messages(messages: Messages, server: Optimizer, *, steps: int, decay: P
             plateau = decay.update(before, loss)
             decayed = plateau.decays > before.decays
             after = after._replace(client_lr=plateau.client_lr, server_lr=plateau.server_lr, decay_state=plateau)
-        info = Info(loss, optax.tree.norm(q), losses, norms, state.client_lr, state.server_lr, decayed)
+        info = Info(loss, optax.tree.norm(q), told.loss, told.norm, state.client_lr, state.server_lr, decayed)
         return after, info
+
+    def beside(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
+        return jax.vmap(lambda at: messages(at, batches, weights, layout, fetch), in_axes=(ALIKE,))(at)
+
+    of_cells = beside if of_cells is None else of_cells
+    many = jax.vmap(serve, in_axes=(CELLS, 0, 0, None), out_axes=(CELLS, 0))
+    return LocalUpdate(init, rounds(messages, serve), steps, rounds(of_cells, many))
+
+
+def rounds(messages: Messages, serve: Callable[..., tuple[State, Info]]) -> Callable[..., tuple[State, Info]]:
+    """A round from the clients' part and the server's: its arguments checked, compiled unless batches are fetched."""
+
+    def step(
+        state: State, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch, shared: Any
+    ) -> tuple[State, Info]:
+        if weights is not None:
+            weights = weights / weights.sum()
+        q, told = messages(At(state.params, state.client_lr, shared), batches, weights, layout, fetch)
+        return serve(state, q, told, weights)
 
     compiled = jax.jit(step, static_argnames=("layout", "fetch"))
 
@@ -211,7 +264,7 @@ def from_messages(messages: Messages, server: Optimizer, *, steps: int, decay: P
         weights = None if weights is None else client_weights(weights, M, state)
         return (compiled if fetch is GIVEN else step)(state, batches, weights, parse(layout), fetch, shared)
 
-    return LocalUpdate(init, round, steps)
+    return round
 
 
 def client_weights(weights: Any, M: int, state: State) -> Float[Array, "M"]:

@@ -20,7 +20,7 @@ LIMIT = 900.0
 """Seconds that a contender may take to its first round, or for one turn."""
 TURN = 10.0
 """Seconds of a turn: contenders that are slower than it allows for run fewer rounds."""
-PATIENCE = 60.0
+PATIENCE = 15.0
 """Seconds of a round from which on one turn is enough."""
 
 

@@ -1,0 +1,56 @@
+"""A task run in every layout, in a process with two CPU devices: `python -m tests.lur.layout_runs TASK DTYPE`.
+
+Prints, as JSON, the largest difference between any layout's final parameters and those of the first one, as a share
+of the way that these went. The layouts must have drawn the same clients: the losses of the first round's clients,
+in order, must agree.
+"""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lur import tasks
+from lur.engine import run
+from lur.train import Run, algorithm
+
+LAYOUTS = ("sequential", "vmap", "chunked:2", "sharded", "sharded:vmap", "sharded:chunked:2")
+ROUNDS = 20
+M = 3
+
+
+def runs(name: str, dtype: str) -> float:
+    """The largest difference over the layouts."""
+    jax.config.update("jax_enable_x64", dtype == "float64")
+    task = tasks.load(name, clients=5)
+    algo = algorithm(task, Run(theta=(1.0, 1.0)))
+    start = jax.tree.map(lambda leaf: leaf.astype(dtype), task.init(jax.random.key(0)))
+
+    def view(key, examples):
+        batch = task.view(key, examples)
+        return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, batch)
+
+    first, largest = None, 0.0
+    for layout in LAYOUTS:
+        state = algo.init(start, RATE, RATE)
+        options = {"rounds": ROUNDS, "clients_per_round": M, "batch_size": 2, "view": view, "layout": layout}
+        state, infos = run(algo, state, task.store, **options)
+        if first is None:
+            first = (state.params, infos.client_losses)
+        np.testing.assert_allclose(infos.client_losses[0], first[1][0], rtol=1e-5)
+        largest = max(largest, distance(state.params, first[0]) / distance(first[0], start))
+    return largest
+
+
+RATE = 0.01
+
+
+def distance(a, b) -> float:
+    squares = jax.tree.map(lambda x, y: float(np.square(np.asarray(x, np.float64) - np.asarray(y)).sum()), a, b)
+    return float(np.sqrt(sum(jax.tree.leaves(squares))))
+
+
+if __name__ == "__main__":
+    print(json.dumps(runs(*sys.argv[1:])))
