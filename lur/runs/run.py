@@ -1,0 +1,215 @@
+"""`lur train` in a run folder: a run that can be killed at any moment and goes on to the same numbers.
+
+=====================  ==============================================================================================
+``log.jsonl``          a line per round t = 1, 2, ...: ``round``, ``loss`` (of the round's clients before training),
+                       ``update_norm`` (of q_t), ``client_lr`` and ``server_lr`` (which the round used), ``decayed``
+                       (whether they decay after it); the last line of a run that diverged has ``diverged``, why
+``evaluation.jsonl``   ``round``, ``f`` (over all data, after that round), ``accuracy`` (if it has
+                       one), ``clients``, ``examples``
+``timing.jsonl``       ``round``, ``rounds`` (since the line before), ``seconds`` (with any evaluation), ``time``
+=====================  ==============================================================================================
+
+A folder is continued if the configuration is the one it was begun with. More rounds may be asked for than before,
+which extends a run, finished or not: the numbers are those of a run that was that long from the start.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lur import config as configs
+from lur.config import Run
+from lur.data.cache import digest
+from lur.evaluate import evaluate
+from lur.layouts import choose
+from lur.runs import folder
+from lur.runs.environment import environment
+from lur.runs.errors import RunError
+from lur.runs.files import write_file
+from lur.runs.log import lines, plain
+from lur.runs.session import Session, Step, recorded, resumed
+from lur.runs.stopping import Stop
+from lur.server import Info
+from lur.tasks.task import Task
+from lur.train import Progress, initial_state, is_due, train
+
+KIND = "train"
+NO_ROUNDS: Any = Info(**{name: np.zeros(0) for name in Info._fields})  # pyright: ignore
+LOGS = ("log.jsonl", "evaluation.jsonl", "timing.jsonl")
+
+
+def train_in(
+    path: Path,
+    task: Task,
+    config: Run,
+    *,
+    stop: Stop | None = None,
+    chunk: int | Callable[[float], int] = 10,
+    say: Callable[[str], None] = print,
+) -> Iterator[Progress]:
+    """`lur.train.train` in a run folder, begun or continued; yields what is new. A finished run yields nothing.
+
+    `say` is told what was found: where the run goes on, what of it was damaged, where the environment changed.
+    """
+    stop = Stop() if stop is None else stop
+    config = configs.settled(config, task.settings)
+    folder.is_begun(path)  # refuse a stranger's folder before anything is made in it
+    with folder.held(path):
+        here = environment(layout=str(layout_of(task, config)))
+        begun = prepare(path, task, config, here)
+        if begun and is_over(path, config):
+            say(f"{path}: {ending(folder.read_json(path / 'result.json'))}; nothing is left to do")
+            return
+        (path / "result.json").unlink(missing_ok=True)
+        with resumed(path, LOGS, initial_state(task, config), say) as (session, state):
+            if begun:
+                for change in folder.resume_environment(path, here, session.round):
+                    say(f"{path}: not as the run began, its last digits may differ: {change}")
+                say(f"{path}: goes on after round {session.round:,}")
+            state = jax.tree.map(jax.numpy.asarray, state)
+            try:
+                yield from rounds_of(session, task, config, state, stop, chunk)
+            except OSError as error:
+                kept = "nothing but its logs" if session.saved is None else f"the checkpoint of round {session.saved:,}"
+                raise OSError(
+                    f"{error}; the run stopped after round {session.round:,}, {path} keeps {kept}: mend that and "
+                    f"start it again"
+                ) from error
+
+
+def rounds_of(
+    session: Session, task: Task, config: Run, state: Any, stop: Stop, chunk: int | Callable[[float], int]
+) -> Iterator[Progress]:
+    """The rounds that are left, recorded; then how it ended."""
+    began = time.monotonic()
+    at = None
+    if session.round == config.rounds:  # killed after the last checkpoint and before the end was written
+        found = evaluate(task, state.params)
+        at = Progress(config.rounds, state, NO_ROUNDS, found, time.monotonic() - began)
+        if not is_due(config, at.rounds):
+            session.append({"evaluation.jsonl": [evaluation_line(at)]})
+        yield at
+    else:
+        seen: list[Progress] = []
+
+        def steps() -> Iterator[Step]:
+            for progress in train(task, config, start=state, chunk=chunk):
+                before = seen[-1].seconds if seen else 0.0
+                seen[:] = [progress]
+                yield step_of(progress, config, progress.seconds - before)
+
+        written = recorded(session, steps(), stop, every=config.checkpoint_every, seconds=config.checkpoint_seconds)
+        for _ in written:
+            at = seen[-1]
+            yield at
+    if at is not None and (at.rounds == config.rounds or at.diverged) and stop.signal is None:
+        write_file(session.path / "result.json", json.dumps(result_of(at), indent=1) + "\n")
+
+
+def step_of(at: Progress, config: Run, seconds: float) -> Step:
+    """The lines of some rounds."""
+    count = len(at.infos.loss)
+    new: dict[str, list[dict[str, Any]]] = {"log.jsonl": round_lines(at)}
+    closing: dict[str, list[dict[str, Any]]] = {}
+    if at.evaluation is not None:
+        (new if is_due(config, at.rounds) else closing)["evaluation.jsonl"] = [evaluation_line(at)]
+    new["timing.jsonl"] = [
+        {"round": at.rounds, "rounds": count, "seconds": round(seconds, 6), "time": round(time.time(), 3)}
+    ]
+    return Step(at.rounds, at.state, new, closing)
+
+
+def round_lines(at: Progress) -> list[dict[str, Any]]:
+    """A line per round; the last says so if the run diverged in it."""
+    count = len(at.infos.loss)
+    names = ("loss", "update_norm", "client_lr", "server_lr", "decayed")
+    found = [
+        {"round": at.rounds - count + k + 1, **{name: plain(getattr(at.infos, name)[k]) for name in names}}
+        for k in range(count)
+    ]
+    if at.diverged and at.evaluation is None:
+        found[-1]["diverged"] = at.diverged
+    return found
+
+
+def evaluation_line(at: Progress) -> dict[str, Any]:
+    """f(x) after a round; says so if that is where the run diverged."""
+    found = at.evaluation
+    assert found is not None
+    line: dict[str, Any] = {"round": at.rounds, "f": found.loss}
+    if found.accuracy == found.accuracy:  # a task without answers has none
+        line["accuracy"] = found.accuracy
+    line |= {"clients": found.clients, "examples": found.examples}
+    return line | ({"diverged": at.diverged} if at.diverged else {})
+
+
+def result_of(at: Progress) -> dict[str, Any]:
+    """How a run ended."""
+    found: dict[str, Any] = {"state": "diverged" if at.diverged else "finished", "round": at.rounds}
+    if at.diverged:
+        found["why"] = at.diverged
+    return found if at.evaluation is None else found | {name: plain(v) for name, v in evaluation_line(at).items()}
+
+
+def ending(result: dict[str, Any]) -> str:
+    """A result in words."""
+    if result.get("state") == "diverged":
+        return f"diverged in round {result.get('round'):,}: {result.get('why')}"
+    return f"finished after {result.get('round'):,} rounds"
+
+
+def prepare(path: Path, task: Task, config: Run, here: dict[str, Any]) -> bool:
+    """Begin a run in the held folder, or check that the one there is this one; whether it was there."""
+    data = hashlib.sha256(json.dumps(digest(task.store), sort_keys=True).encode()).hexdigest()
+    if not folder.is_begun(path):
+        folder.begin(path, KIND, configs.text(config), here, data)
+        return False
+    about = folder.about(path, KIND)
+    kept = configs.read(path / "config.toml")
+    changes = configs.difference(kept, config, ignore=("rounds", *configs.WITHOUT_EFFECT))
+    done = last_round(path)
+    if config.rounds < done:
+        changes.append(f"rounds {kept.rounds} -> {config.rounds}, of which {done} are done")
+    if changes:
+        raise RunError(f"{path}: expected the configuration it was begun with, got {'; '.join(changes)}")
+    if about.get("data") != data:
+        raise RunError(f"{path}: expected the data it was begun with, got a store with other content")
+    if kept != config:
+        write_file(path / "config.toml", configs.text(config))
+    return True
+
+
+def last_round(path: Path) -> int:
+    """The last round in the log."""
+    last = 0
+    for line in lines(path / "log.jsonl"):
+        last = line.get("round", last)
+    return last
+
+
+def is_over(path: Path, config: Run) -> bool:
+    """Whether the run has ended: diverged, or with all the rounds that are asked for."""
+    if not (path / "result.json").exists():
+        return False
+    result = folder.read_json(path / "result.json")
+    return result.get("state") == "diverged" or result.get("round") == config.rounds
+
+
+def layout_of(task: Task, config: Run) -> Any:
+    """The layout that the run takes here."""
+    shapes = jax.eval_shape(task.init, jax.random.key(0))
+    M = config.clients_per_round or task.settings.clients_per_round
+    return choose(shapes, M, config.layout, linear=task.linear is not None).layout
+
+
+def configured(path: Path, **changes: Any) -> Run:
+    """The configuration of a run folder, with changes."""
+    folder.about(path, KIND)
+    return replace(configs.read(path / "config.toml"), **changes)
