@@ -66,7 +66,8 @@ class Run:
         for name, hint in hints().items():
             value = getattr(self, name)
             if name == "theta" and isinstance(value, str | Sequence):
-                value = thetas.text(thetas.parse(value) if isinstance(value, str) else value)
+                weights = thetas.parse(value) or (0.0,) if isinstance(value, str) else value
+                value = thetas.text(thetas.nonzero(weights))
             object.__setattr__(self, name, conforming(name, hint, value))
         for name in POSITIVE:
             value = getattr(self, name)

@@ -85,9 +85,7 @@ def is_begun(path: Path) -> bool:
     if path.is_dir():
         for other in sorted(path.iterdir()):
             if other.name not in FIRST and other.suffix != ".partial":
-                raise RunError(
-                    f"{path}: expected the folder of a run or an empty one, found {other.name} and no run.json"
-                )
+                raise RunError(f"{path}: expected the folder of a run or an empty one, found {other.name} in it")
     elif path.exists():
         raise RunError(f"{path}: expected the folder of a run, found a file")
     return False

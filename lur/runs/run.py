@@ -16,6 +16,7 @@ which extends a run, finished or not: the numbers are those of a run that was th
 import hashlib
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,7 @@ from lur.runs.session import Session, Step, recorded, resumed
 from lur.runs.stopping import Stop
 from lur.server import Info
 from lur.tasks.task import Task
-from lur.train import Progress, initial_state, is_due, train
+from lur.train import Progress, initial_state, is_due, train, trouble
 
 KIND = "train"
 NO_ROUNDS: Any = Info(**{name: np.zeros(0) for name in Info._fields})  # pyright: ignore
@@ -88,42 +89,53 @@ def rounds_of(
     session: Session, task: Task, config: Run, state: Any, stop: Stop, chunk: int | Callable[[float], int]
 ) -> Iterator[Progress]:
     """The rounds that are left, recorded; then how it ended."""
-    began = time.monotonic()
-    at = None
-    if session.round == config.rounds:  # killed after the last checkpoint and before the end was written
-        found = evaluate(task, state.params)
-        at = Progress(config.rounds, state, NO_ROUNDS, found, time.monotonic() - began)
-        if not is_due(config, at.rounds):
-            session.append({"evaluation.jsonl": [evaluation_line(at)]})
+    at: Progress | None = None
+
+    def steps() -> Iterator[Step]:
+        nonlocal at
+        before = 0.0
+        for at in progresses(session, task, config, state, chunk):
+            yield step_of(at, config, at.seconds - before)
+            before = at.seconds
+
+    for _ in recorded(session, steps(), stop, every=config.checkpoint_every, seconds=config.checkpoint_seconds):
+        assert at is not None  # the step was made from it
         yield at
-    else:
-        seen: list[Progress] = []
-
-        def steps() -> Iterator[Step]:
-            for progress in train(task, config, start=state, chunk=chunk):
-                before = seen[-1].seconds if seen else 0.0
-                seen[:] = [progress]
-                yield step_of(progress, config, progress.seconds - before)
-
-        written = recorded(session, steps(), stop, every=config.checkpoint_every, seconds=config.checkpoint_seconds)
-        for _ in written:
-            at = seen[-1]
-            yield at
     if at is not None and (at.rounds == config.rounds or at.diverged) and stop.signal is None:
         write_file(session.path / "result.json", json.dumps(result_of(at), indent=1) + "\n")
+
+
+def progresses(
+    session: Session, task: Task, config: Run, state: Any, chunk: int | Callable[[float], int]
+) -> Iterator[Progress]:
+    """The run from where it stands. One that was killed between its last checkpoint and its end is ended again."""
+    done = session.round
+    last, evaluated = (last_line(session.path / name) for name in ("log.jsonl", "evaluation.jsonl"))
+    if "diverged" in last:
+        yield Progress(done, state, NO_ROUNDS, None, 0.0, last["diverged"])
+    elif done == config.rounds or (evaluated.get("round") == done and "diverged" in evaluated):
+        found = evaluate(task, state.params)
+        yield Progress(done, state, NO_ROUNDS, found, 0.0, trouble("f(x)", found.loss, config.loss_limit))
+    else:
+        yield from train(task, config, start=state, chunk=chunk)
+
+
+def last_line(path: Path) -> dict[str, Any]:
+    """The last line of a log; of none an empty one."""
+    return next(iter(deque(lines(path), maxlen=1)), {})
 
 
 def step_of(at: Progress, config: Run, seconds: float) -> Step:
     """The lines of some rounds."""
     count = len(at.infos.loss)
-    new: dict[str, list[dict[str, Any]]] = {"log.jsonl": round_lines(at)}
-    closing: dict[str, list[dict[str, Any]]] = {}
-    if at.evaluation is not None:
-        (new if is_due(config, at.rounds) else closing)["evaluation.jsonl"] = [evaluation_line(at)]
-    new["timing.jsonl"] = [
-        {"round": at.rounds, "rounds": count, "seconds": round(seconds, 6), "time": round(time.time(), 3)}
-    ]
-    return Step(at.rounds, at.state, new, closing)
+    evaluations = [] if at.evaluation is None else [evaluation_line(at)]
+    if count == 0:
+        return Step(at.rounds, at.state, {}, {} if is_due(config, at.rounds) else {"evaluation.jsonl": evaluations})
+    timing = {"round": at.rounds, "rounds": count, "seconds": round(seconds, 6), "time": round(time.time(), 3)}
+    new = {"log.jsonl": round_lines(at), "timing.jsonl": [timing]}
+    if is_due(config, at.rounds):
+        return Step(at.rounds, at.state, {**new, "evaluation.jsonl": evaluations})
+    return Step(at.rounds, at.state, new, {"evaluation.jsonl": evaluations})
 
 
 def round_lines(at: Progress) -> list[dict[str, Any]]:
@@ -174,7 +186,7 @@ def prepare(path: Path, task: Task, config: Run, here: dict[str, Any]) -> bool:
     about = folder.about(path, KIND)
     kept = configs.read(path / "config.toml")
     changes = configs.difference(kept, config, ignore=("rounds", *configs.WITHOUT_EFFECT))
-    done = last_round(path)
+    done = last_line(path / "log.jsonl").get("round", 0)
     if config.rounds < done:
         changes.append(f"rounds {kept.rounds} -> {config.rounds}, of which {done} are done")
     if changes:
@@ -184,14 +196,6 @@ def prepare(path: Path, task: Task, config: Run, here: dict[str, Any]) -> bool:
     if kept != config:
         write_file(path / "config.toml", configs.text(config))
     return True
-
-
-def last_round(path: Path) -> int:
-    """The last round in the log."""
-    last = 0
-    for line in lines(path / "log.jsonl"):
-        last = line.get("round", last)
-    return last
 
 
 def is_over(path: Path, config: Run) -> bool:

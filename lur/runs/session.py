@@ -21,7 +21,8 @@ class Step(NamedTuple):
     """Some rounds done: the state after them and their lines.
 
     `closing` are lines that only the end of the run brings, as its last evaluation: they come after the last
-    checkpoint, so that a run which is later extended drops them.
+    checkpoint, so that a run which is later extended drops them. Steps that start at the end, after a kill between
+    the two, are one step without new lines but with the closing ones.
     """
 
     round: int
