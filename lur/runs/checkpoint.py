@@ -10,8 +10,12 @@ incomplete or ahead of its logs is passed over for the one before it. Nothing is
 
 import hashlib
 import json
+import logging
+import os
+import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +24,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from lur.runs.errors import Damaged, RunError
-from lur.runs.files import check, files_of, remove, sync_folder, write_file
+from lur.runs.files import check, files_of, remove, require_room, sync_folder, write_file
 from lur.runs.log import Position, hash_of
 
 FORMAT = "lur-checkpoint"
@@ -28,6 +32,8 @@ VERSION = 1
 KEEP = 3
 """Checkpoints that stay."""
 LARGEST_MANIFEST = 2**26
+OVERHEAD = 2**17
+"""Bytes that a checkpoint may need besides its arrays."""
 
 
 class Restored(NamedTuple):
@@ -46,6 +52,7 @@ def save(folder: Path, round: int, state: PyTree, positions: Mapping[str, Positi
     try:
         partial.mkdir(parents=True)
         arrays = named(jax.device_get(state))
+        require_room(partial, sum(np.asarray(value).nbytes for _, value in arrays.values()) + OVERHEAD)
         write_arrays(partial / "state", {key: value for key, (_, value) in arrays.items()})
         manifest = {
             "format": FORMAT,
@@ -170,11 +177,14 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
     full = {key: np.asarray(value) for key, value in arrays.items() if np.size(value)}
     try:
-        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        with silent("absl", "asyncio"), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
             checkpointer.save(path.absolute(), args=ocp.args.StandardSave(full))
     except OSError:
         raise
     except Exception as error:  # tensorstore has its own errors for a disk that refuses
+        code = re.search(r"os_error_code='(\d+)'", str(error))
+        if code:
+            raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
         raise OSError(f"{path}: could not be written: {first_line(error)}") from error
 
 
@@ -182,7 +192,7 @@ def read_arrays(path: Path, like: Mapping[str, Any]) -> list[np.ndarray]:
     """The arrays from orbax, of the shapes and dtypes of `like`."""
     import orbax.checkpoint as ocp
 
-    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+    with silent("absl", "asyncio"), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
         full = checkpointer.restore(path.absolute(), args=ocp.args.StandardRestore())
     leaves = []
     for key, value in like.items():
@@ -191,6 +201,20 @@ def read_arrays(path: Path, like: Mapping[str, Any]) -> list[np.ndarray]:
             raise ValueError(f"{key} is {leaf.dtype}{leaf.shape}, not {value.dtype}{np.shape(value)}")
         leaves.append(leaf)
     return leaves
+
+
+@contextmanager
+def silent(*names: str) -> Iterator[None]:
+    """Loggers say nothing meanwhile: what they would tell is raised as well."""
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 def first_line(error: BaseException) -> str:

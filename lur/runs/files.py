@@ -1,5 +1,6 @@
 """Files that are whole or not there, and on the disk when a function returns."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -33,6 +34,22 @@ def files_of(folder: Path) -> list[str]:
     return sorted(found)
 
 
+def require_room(folder: Path, size: int) -> None:
+    """Refuse to start what the disk has no room for: orbax, whose writes run side by side, fails less politely."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    path = folder / "room"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # others mean that this disk cannot tell
+            raise OSError(error.errno, error.strerror, str(folder)) from error
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
 def check(path: Path) -> dict[str, Any]:
     """A file's size and SHA-256; it is on the disk when this returns."""
     with path.open("rb") as file:
@@ -44,11 +61,16 @@ def check(path: Path) -> dict[str, Any]:
 def write_file(path: Path, content: str) -> None:
     """A small file, whole or not at all, on the disk when this returns."""
     partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
+    try:
+        with partial.open("wb", buffering=0) as file:
+            left = memoryview(content.encode())
+            while left:
+                left = left[file.write(left) or 0 :]
+            os.fsync(file.fileno())
+        partial.rename(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     sync_folder(path.parent)
 
 
