@@ -33,21 +33,25 @@ Given = Annotated[Flags, tyro.conf.OmitArgPrefixes]
 def given(flags: Any) -> dict[str, Any]:
     """The flags that were given, paths from here as absolute ones."""
     found = {field.name: getattr(flags, field.name) for field in fields(flags)}
-    return {
-        name: value.absolute() if isinstance(value, Path) else value
-        for name, value in found.items()
-        if value is not None
-    }
+    return {name: absolute(value) for name, value in found.items() if value is not None}
+
+
+def absolute(value: Any) -> Any:
+    """A path as it is from anywhere; anything else as it is."""
+    return value.absolute() if isinstance(value, Path) else value
+
+
+def placed(run: Run) -> Run:
+    """The run with absolute paths."""
+    return replace(run, **{field.name: absolute(getattr(run, field.name)) for field in fields(run)})
 
 
 def run_of(task: str, config: Path | None, flags: Any) -> Run:
     """The run that a command asks for: a file's, changed by the task and the flags that are given."""
-    values = given(flags)
-    if task:
-        values = {"task": task, **values}
+    values = given(flags) | ({"task": task} if task else {})
     if config is None:
-        return from_values(values, "lur")
-    return from_values(read_values(config) | values, str(config))
+        return from_values(values, "the flags")
+    return placed(from_values(read_values(config) | values, str(config)))
 
 
 def changed(run: Run, flags: Any) -> Run:

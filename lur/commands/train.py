@@ -50,13 +50,17 @@ def train(
         raise ValueError(f"--run-dir must name a new folder with --no-resume, got {run_dir}, which holds a run")
     describe(loaded, run, say)
     at = None
-    with stoppable(say) as stop, bar(quiet, "loss", "rate") as progress:
+    with stoppable(quiet) as stop, bar(quiet, "loss", "rate") as progress:
         line = progress.add_task("rounds", total=run.rounds, loss="", rate="")
         pace = Pace()
         with closing(progresses(loaded, run, run_dir, stop, tensorboard, say)) as found:
             for at in found:
                 count = len(at.infos.loss)
                 loss = f"loss {at.infos.loss.mean():.4f}" if count else ""
+                if (
+                    pace.first is None and at.rounds > count
+                ):  # what an earlier part did says nothing about the time left
+                    progress.reset(line, completed=at.rounds - count)
                 rate = f"{pace.rate(at.rounds, count, at.seconds):.1f} rounds/s"
                 progress.update(line, completed=at.rounds, loss=loss, rate=rate)
                 if at.evaluation is not None and at.rounds < run.rounds:

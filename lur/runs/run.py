@@ -30,9 +30,9 @@ from lur.config import Run
 from lur.data.cache import digest
 from lur.evaluate import evaluate
 from lur.layouts import choose
-from lur.runs import folder
+from lur.runs import checkpoint, folder
 from lur.runs.environment import environment
-from lur.runs.errors import RunError
+from lur.runs.errors import Damaged, RunError
 from lur.runs.files import write_file
 from lur.runs.log import lines, plain
 from lur.runs.session import Session, Step, recorded, resumed
@@ -186,7 +186,7 @@ def prepare(path: Path, task: Task, config: Run, here: dict[str, Any]) -> bool:
     about = folder.about(path, KIND)
     kept = configs.read(path / "config.toml")
     changes = configs.difference(kept, config, ignore=("rounds", *configs.WITHOUT_EFFECT))
-    done = last_line(path / "log.jsonl").get("round", 0)
+    done = rounds_done(path)
     if config.rounds < done:
         changes.append(f"rounds {kept.rounds} -> {config.rounds}, of which {done} are done")
     if changes:
@@ -196,6 +196,14 @@ def prepare(path: Path, task: Task, config: Run, here: dict[str, Any]) -> bool:
     if kept != config:
         write_file(path / "config.toml", configs.text(config))
     return True
+
+
+def rounds_done(path: Path) -> int:
+    """The last round in the log or, if the log is damaged, of a checkpoint."""
+    try:
+        return last_line(path / "log.jsonl").get("round", 0)
+    except Damaged:
+        return max((int(one.name) for one in checkpoint.rounds(path / "checkpoints")), default=0)
 
 
 def is_over(path: Path, config: Run) -> bool:

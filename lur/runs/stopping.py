@@ -1,11 +1,13 @@
 """Ctrl-C and a polite kill: the run stops at the next chance, where it can write a checkpoint."""
 
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+ASKED = b"lur: stopping after the rounds under way; once more to stop at once\n"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -22,7 +24,7 @@ class Stop:
 
 
 @contextmanager
-def stoppable(say: Callable[[str], None]) -> Iterator[Stop]:
+def stoppable(quiet: bool = False) -> Iterator[Stop]:
     """Let the first signal ask; the second interrupts at once. In another thread than the main one nothing asks."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
@@ -33,7 +35,8 @@ def stoppable(say: Callable[[str], None]) -> Iterator[Stop]:
         if stop.signal is not None:
             raise KeyboardInterrupt
         stop.signal = number
-        say("stopping after the rounds under way; once more to stop at once")
+        if not quiet:
+            os.write(2, ASKED)  # print may be under way, and must not be entered twice
 
     before = {number: signal.signal(number, ask) for number in SIGNALS}
     try:

@@ -15,6 +15,7 @@ from lur import tasks
 from lur.runs import checkpoint
 from lur.runs.reader import read_run
 from lur.runs.run import configured
+from lur.runs.stopping import ASKED
 from lur.train import initial_state
 
 LUR = [
@@ -140,7 +141,7 @@ def test_interrupted_and_twice_at_once(cache, tmp_path, whole):
     assert err.count("\n") == 1
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, err) == (130, "")
+    assert (process.returncode, err) == (130, ASKED.decode())
     record = read_run(tmp_path)
     done = len(record.rounds)
     assert f"stopped after round {done:,} of {2**30:,}: {tmp_path} keeps it" in out
@@ -160,7 +161,7 @@ def test_without_a_folder_an_interrupt_is_polite(cache):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, err) == (130, "")
+    assert (process.returncode, err) == (130, ASKED.decode())
     assert "nothing of it is kept, as no --run-dir was given" in out
 
 
