@@ -14,7 +14,7 @@ from lur.commands.data import DESCRIPTION as DATA
 from lur.commands.data import app as data_app
 from lur.commands.reproduce import reproduce
 from lur.commands.siblings import check_folder, require_sibling
-from lur.commands.train import train
+from lur.commands.train import config, train
 
 DESCRIPTION = "Local update methods, and the trial of what is claimed of them. Start with: lur verify"
 
@@ -107,6 +107,7 @@ def verify(
 
 app.command(bench)
 app.command(train)
+app.command(config)
 app.command(reproduce)
 
 
@@ -126,6 +127,9 @@ def main() -> int:
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        print("lur: interrupted", file=sys.stderr)
+        return 130
     except (ValueError, OSError) as error:
         print(f"lur: {error}", file=sys.stderr)
         return 2

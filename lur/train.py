@@ -1,55 +1,46 @@
 """One training run: a task, an algorithm, so many rounds; reported as it goes."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import optax
 
-from lur import optimizers
+from lur import decay, optimizers
 from lur.client import Optimizer
+from lur.config import Run as Run
+from lur.config import settled
 from lur.data.gather import resident, size_in_bytes
 from lur.data.sampling import steps_of_epochs
 from lur.deferred import linear_update
 from lur.engine import DEVICE_BYTES, run
 from lur.evaluate import Evaluation, evaluate
+from lur.large_batch import large_batch_update
 from lur.layouts import choose, replicated
 from lur.server import Info, LocalUpdate, State, local_update
 from lur.tasks.task import Task
-from lur.theta import fedavg
+from lur.theta import fedavg, parse
 
 SERVERS: dict[str, Optimizer] = {"sgd": optax.sgd, "yogi": optimizers.yogi, "adam": optax.adam}
-
-
-@dataclass(frozen=True)
-class Run:
-    """How to train. None takes the task's own setting."""
-
-    rounds: int = 100
-    client_lr: float | None = None
-    server_lr: float | None = None
-    server: Literal["sgd", "yogi", "adam"] | None = None
-    theta: Sequence[float] | None = None
-    clients_per_round: int | None = None
-    batch_size: int | None = None
-    epochs: int | None = None
-    weighting: Literal["uniform", "examples"] = "uniform"
-    layout: str = "auto"
-    seed: int = 0
-    evaluate_every: int | None = None
+CAPACITY = 256
+"""The most rounds of one call: the same for all runs, so that where a run is cut changes no bit of it."""
 
 
 class Progress(NamedTuple):
-    """Where a run stands after some rounds: state, the rounds' infos (numpy), f(x) if evaluated, seconds so far."""
+    """Where a run stands after some rounds.
+
+    `infos` (numpy) are those of the rounds since the last progress, `evaluation` is f(x) if it was evaluated,
+    `seconds` are those so far, `diverged` says why the run ends here.
+    """
 
     rounds: int
     state: State
     infos: Info
     evaluation: Evaluation | None
     seconds: float
+    diverged: str | None = None
 
 
 def parameters(params: Any) -> int:
@@ -59,61 +50,119 @@ def parameters(params: Any) -> int:
 
 def algorithm(task: Task, config: Run) -> LocalUpdate:
     """The local update method of a run."""
-    theta = config.theta
-    batch_size = config.batch_size or task.settings.batch_size
+    config = settled(config, task.settings)
     if config.epochs is not None:
-        if theta is not None:
-            raise ValueError(f"theta must be left out with epochs, which decide K per client, got {theta}")
-        theta = fedavg(steps_of_epochs(config.epochs, int(task.store.sizes.max()), batch_size))
-    server = SERVERS[config.server or task.settings.server]
-    theta = fedavg(task.settings.steps) if theta is None else theta
-    return local_update(task.loss, theta, server) if task.linear is None else linear_update(task.linear, theta, server)
+        assert config.batch_size is not None  # settled
+        theta = fedavg(steps_of_epochs(config.epochs, int(task.store.sizes.max()), config.batch_size))
+    else:
+        theta = parse(config.theta or "")
+    server = SERVERS[config.server or ""]
+    rule = plateau(config)
+    if task.linear is not None:
+        return linear_update(task.linear, theta, server, decay=rule)
+    if rule is None and (config.client_lr == 0 or len(theta) == 1):
+        return large_batch_update(task.loss, theta, server)
+    return local_update(task.loss, theta, server, decay=rule)
 
 
-def train(task: Task, config: Run, *, chunk: int | Callable[[float], int] = 10) -> Iterator[Progress]:
-    """Train, yielding after every `chunk` rounds; the last progress carries an evaluation.
-
-    `chunk` may be a function of the seconds that a round took, so that a bar moves about once a second.
-    """
-    if isinstance(config.rounds, bool) or int(config.rounds) != config.rounds or config.rounds < 1:
-        raise ValueError(f"rounds must be an integer >= 1, got {config.rounds!r}")
-    every = config.evaluate_every
-    if every is not None and every < 1:
-        raise ValueError(f"evaluate_every must be >= 1, got {every}")
-    settings = task.settings
-    algo = algorithm(task, config)
-    params = task.init(jax.random.key(config.seed))
-    state = algo.init(
-        params,
-        settings.client_lr if config.client_lr is None else config.client_lr,
-        settings.server_lr if config.server_lr is None else config.server_lr,
+def plateau(config: Run) -> decay.Plateau | None:
+    """The decay rule of a run."""
+    if config.decay == "off":
+        return None
+    return decay.plateau(
+        config.decay,
+        config.decay_delta,
+        config.decay_alpha,
+        config.decay_beta,
+        config.decay_window,
+        config.decay_patience,
+        config.decay_cooldown,
     )
-    M = config.clients_per_round or settings.clients_per_round
-    layout = choose(params, M, config.layout, linear=task.linear is not None).layout
+
+
+def initial_state(task: Task, config: Run) -> State:
+    """The state before the first round."""
+    config = settled(config, task.settings)
+    return algorithm(task, config).init(task.init(jax.random.key(config.seed)), config.client_lr, config.server_lr)
+
+
+def train(
+    task: Task, config: Run, *, start: State | None = None, chunk: int | Callable[[float], int] = 10
+) -> Iterator[Progress]:
+    """Train, yielding after every `chunk` rounds and wherever an evaluation or a checkpoint is due.
+
+    The last progress carries an evaluation, unless the run has diverged: then it ends with the first round whose
+    loss or update is not finite, or whose loss is above the limit. `start` continues a run: where it was cut changes
+    nothing. `chunk` may be a function of the seconds that a round took, so that a bar moves about once a second.
+    """
+    config = settled(config, task.settings)
+    algo = algorithm(task, config)
+    state = initial_state(task, config) if start is None else start
+    M, B = config.clients_per_round, config.batch_size
+    assert M is not None  # settled
+    assert B is not None
+    layout = choose(state.params, M, config.layout, linear=task.linear is not None).layout
+    if layout.devices > 1:
+        state = jax.device_put(state, replicated(layout))
     data = resident(task.store, replicated(layout)) if size_in_bytes(task.store) <= DEVICE_BYTES else "host"
-    capacity = min(config.rounds, 256)
-    began, done, size = monotonic(), 0, 1 if callable(chunk) else min(chunk, capacity)
-    while done < config.rounds:
-        stop = min(config.rounds, done + size, *([done - done % every + every] if every else []))
-        start = monotonic()
+
+    def advanced(state: State, rounds: int) -> tuple[State, Info]:
         state, infos = run(
             algo,
             state,
             task.store,
-            rounds=stop - done,
+            rounds=rounds,
             clients_per_round=M,
-            batch_size=config.batch_size or settings.batch_size,
+            batch_size=B,
             seed=config.seed,
             view=task.view,
             layout=layout,
             epochs=config.epochs,
             weighting=config.weighting,
             data=data,
-            capacity=capacity,
+            capacity=CAPACITY,
         )
-        infos = jax.tree.map(np.asarray, infos)
+        return state, jax.tree.map(np.asarray, infos)
+
+    marks = [every for every in (config.evaluate_every, config.checkpoint_every) if every]
+    began, done, size = monotonic(), int(state.round), 1 if callable(chunk) else min(chunk, CAPACITY)
+    while done < config.rounds:
+        stop = min(config.rounds, done + size, *(done - done % every + every for every in marks))
+        before, began_chunk = state, monotonic()
+        state, infos = advanced(before, stop - done)
+        found = divergence(infos, config.loss_limit)
+        if found is not None:
+            last, why = found
+            if last + 1 < stop - done:
+                state, infos = advanced(before, last + 1)
+            yield Progress(done + last + 1, state, infos, None, monotonic() - began, why)
+            return
         if callable(chunk):
-            size = min(capacity, max(1, chunk((monotonic() - start) / (stop - done))))
+            size = min(CAPACITY, max(1, chunk((monotonic() - began_chunk) / (stop - done))))
         done = stop
-        due = done == config.rounds or (every is not None and done % every == 0)
-        yield Progress(done, state, infos, evaluate(task, state.params) if due else None, monotonic() - began)
+        evaluation = evaluate(task, state.params) if done == config.rounds or is_due(config, done) else None
+        why = None if evaluation is None else trouble("f(x)", evaluation.loss, config.loss_limit)
+        yield Progress(done, state, infos, evaluation, monotonic() - began, why)
+        if why is not None:
+            return
+
+
+def is_due(config: Run, done: int) -> bool:
+    """Whether f(x) is evaluated after so many rounds, be they the last or not."""
+    return config.evaluate_every is not None and done % config.evaluate_every == 0
+
+
+def divergence(infos: Info, limit: float) -> tuple[int, str] | None:
+    """The first of the rounds that diverged, and why."""
+    bad = ~(np.isfinite(infos.loss) & np.isfinite(infos.update_norm) & (infos.loss <= limit))
+    if not bad.any():
+        return None
+    k = int(bad.argmax())
+    return k, trouble("loss", infos.loss[k], limit) or f"update_norm is {infos.update_norm[k]}"
+
+
+def trouble(name: str, loss: Any, limit: float) -> str | None:
+    """What is wrong with a loss, if anything."""
+    if not np.isfinite(loss):
+        return f"{name} is {loss}"
+    return f"{name} is {loss:.6g}, above the limit {limit:g}" if loss > limit else None

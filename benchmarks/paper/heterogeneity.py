@@ -49,6 +49,7 @@ def curve(setting: Setting, dial: float, gamma: float) -> Curve:
     """One run."""
     task = tasks.load(setting.task, clients=setting.clients, heterogeneity=dial)
     config = Run(
+        setting.task,
         rounds=setting.rounds,
         client_lr=gamma,
         server_lr=setting.eta,

@@ -40,7 +40,7 @@ def compile_once(task: str) -> float:
 
     prepare()
     loaded = tasks.load(task, **({} if task in ("quadratic", "digits") else {"clients": 2 * CLIENTS}))
-    algo = algorithm(loaded, Run())
+    algo = algorithm(loaded, Run(task))
     settings = loaded.settings
     params = jax.jit(loaded.init)(jax.random.key(0))
     state = algo.init(params, settings.client_lr, settings.server_lr)

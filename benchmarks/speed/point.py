@@ -51,8 +51,17 @@ def measure(task: str, sizes: Sizes, layout: str, turns: int) -> Point:
     rounds = max(1, work.rounds // 2)
     for _ in range(turns + 1):
         start = time.perf_counter()
-        options = {"rounds": rounds, "clients_per_round": sizes.M, "batch_size": sizes.B}
-        end, _ = run(algo, state, store, **options, layout=parse(layout), data=data, capacity=rounds)
+        end, _ = run(
+            algo,
+            state,
+            store,
+            rounds=rounds,
+            clients_per_round=sizes.M,
+            batch_size=sizes.B,
+            layout=parse(layout),
+            data=data,
+            capacity=rounds,
+        )
         jax.block_until_ready(end.params)
         took.append((time.perf_counter() - start) / rounds)
     return Point(*sizes, min(took[1:]), took[0], peak_memory(os.getpid()) or 0)

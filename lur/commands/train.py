@@ -1,107 +1,178 @@
-"""`lur train TASK`: one training run, with a progress bar and a summary."""
+"""`lur train TASK`: one training run, with a progress bar and a summary; `lur config TASK`: its configuration."""
 
+import sys
+from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tyro
 
 from lur.commands.bars import bar
+from lur.commands.flags import Flags, Given, changed, run_of
+from lur.config import Run
+
+NOTHING = Flags()
 
 
 def train(
-    task: tyro.conf.Positional[str],
-    rounds: int = 100,
-    client_lr: float | None = None,
-    server_lr: float | None = None,
-    server: Literal["sgd", "yogi", "adam"] | None = None,
-    theta: str | None = None,
-    clients_per_round: int | None = None,
-    batch_size: int | None = None,
-    epochs: int | None = None,
-    weighting: Literal["uniform", "examples"] = "uniform",
-    layout: str = "auto",
-    seed: int = 0,
-    evaluate_every: int | None = None,
-    store: Path | None = None,
-    clients: int | None = None,
-    heterogeneity: float = 1.0,
-    data_seed: int = 0,
-    word_count: Path | None = None,
-    tag_count: Path | None = None,
+    task: tyro.conf.Positional[str] = "",
+    config: Path | None = None,
+    run_dir: Path | None = None,
+    resume: bool = True,
+    tensorboard: bool = False,
     quiet: bool = False,
+    flags: Given = NOTHING,
 ) -> int:
-    """Train on one of the seven tasks: lur train digits
+    """Train on one of the seven tasks: lur train digits --run-dir runs/digits
 
-    Without a store the task's built-in data are used: generated stand-ins, named as such.
+    Without a store the task's built-in data are used: generated stand-ins, named as such. Started again with the
+    same run folder, a run goes on where it was; the folder alone, `lur train --run-dir DIR`, is enough.
 
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
-        rounds: Rounds to run.
-        client_lr: gamma; by default the task's.
-        server_lr: eta; by default the task's.
-        server: The server's optimiser; by default the task's.
-        theta: The weights Theta: 1:10 (FedAvg), K=10 (FOMAML) or [1,0,2].
-        clients_per_round: M.
-        batch_size: B.
-        epochs: Go so many times through each client's shuffled data instead of K draws with replacement.
-        weighting: Weigh clients alike, as the paper, or by their numbers of examples.
-        layout: How the clients axis runs: auto, vmap, sequential, chunked:4, sharded.
-        seed: Of the run: initial model, clients, mini-batches.
-        evaluate_every: Evaluate f(x) over all data every so many rounds; always at the end.
-        store: An imported store to train on.
-        clients: Clients of the built-in data.
-        heterogeneity: The dial of the built-in data: 0 makes all clients alike.
-        data_seed: Of the built-in data.
-        word_count: The file stackoverflow.word_count, for the Stack Overflow tasks.
-        tag_count: The file stackoverflow.tag_count, for tag prediction.
+        config: A TOML file, as `lur config` prints it; flags go before it.
+        run_dir: Keep the configuration, the environment, the log and checkpoints in this folder.
+        resume: Go on with the run in the folder; --no-resume takes a new folder only.
+        tensorboard: Also write for TensorBoard, into the run folder; needs tensorboardX.
         quiet: Print nothing.
     """
-    import jax
-
-    from lur import tasks
-    from lur.layouts import choose
     from lur.machine import prepare
-    from lur.theta import parse
-    from lur.train import Run, parameters
-    from lur.train import train as run
+    from lur.runs.stopping import stoppable
+    from lur.train import parameters
 
     prepare()
-    weights = None if theta is None else parse(theta)
-    options = data_options(task, store, clients, heterogeneity, data_seed, word_count, tag_count)
-    loaded = tasks.load(task, **options)
-    config = Run(
-        rounds=rounds,
-        client_lr=client_lr,
-        server_lr=server_lr,
-        server=server,
-        theta=weights,
-        clients_per_round=clients_per_round,
-        batch_size=batch_size,
-        epochs=epochs,
-        weighting=weighting,
-        layout=layout,
-        seed=seed,
-        evaluate_every=evaluate_every,
-    )
-    say = (lambda line: None) if quiet else print
-    about = loaded.store.about
-    origin = "generated data" if about.get("generated") else str(about.get("source", "data"))
-    say(f"{task}: {loaded.store.clients:,} clients, {loaded.store.examples:,} examples ({origin})")
-    M = clients_per_round or loaded.settings.clients_per_round
-    chosen = choose(jax.eval_shape(loaded.init, jax.random.key(0)), M, layout, linear=loaded.linear is not None)
-    say(f"  layout {chosen.layout}: {chosen.why}")
-    with bar(quiet, "loss", "rate") as progress:
-        line = progress.add_task("rounds", total=rounds, loss="", rate="")
-        at = None
-        for at in run(loaded, config, chunk=lambda seconds: int(0.5 / max(seconds, 1e-4))):
-            loss = f"loss {at.infos.loss.mean():.4f}"
-            progress.update(line, completed=at.rounds, loss=loss, rate=f"{at.rounds / at.seconds:.1f} rounds/s")
-            if at.evaluation is not None and at.rounds < rounds:
-                say(f"  round {at.rounds}: {summary(loaded.metric, at.evaluation)}")
-    assert at is not None  # a run has at least one round
-    say(f"  {parameters(at.state.params):,} parameters, {rounds} rounds in {at.seconds:.1f} s")
+    say: Callable[[str], None] = (lambda line: None) if quiet else print
+    run, loaded = asked(task, config, run_dir, flags)
+    if run_dir is not None and not resume and (run_dir / "run.json").exists():
+        raise ValueError(f"--run-dir must name a new folder with --no-resume, got {run_dir}, which holds a run")
+    describe(loaded, run, say)
+    at = None
+    with stoppable(quiet) as stop, bar(quiet, "loss", "rate") as progress:
+        line = progress.add_task("rounds", total=run.rounds, loss="", rate="")
+        pace = Pace()
+        with closing(progresses(loaded, run, run_dir, stop, tensorboard, say)) as found:
+            for at in found:
+                count = len(at.infos.loss)
+                loss = f"loss {at.infos.loss.mean():.4f}" if count else ""
+                if (
+                    pace.first is None and at.rounds > count
+                ):  # what an earlier part did says nothing about the time left
+                    progress.reset(line, completed=at.rounds - count)
+                rate = f"{pace.rate(at.rounds, count, at.seconds):.1f} rounds/s"
+                progress.update(line, completed=at.rounds, loss=loss, rate=rate)
+                if at.evaluation is not None and at.rounds < run.rounds:
+                    say(f"  round {at.rounds}: {summary(loaded.metric, at.evaluation)}")
+    if at is None:
+        return ended(run_dir)
+    if at.diverged:
+        kept = "" if run_dir is None else f"; {run_dir} keeps its log"
+        print(f"lur: diverged in round {at.rounds:,}: {at.diverged}{kept}", file=sys.stderr)
+        return 1
+    if stop.signal is not None:
+        again = "nothing of it is kept, as no --run-dir was given" if run_dir is None else f"{run_dir} keeps it"
+        say(f"  stopped after round {at.rounds:,} of {run.rounds:,}: {again}")
+        return stop.status
+    say(f"  {parameters(at.state.params):,} parameters, {run.rounds} rounds in {at.seconds:.1f} s")
     say(f"  after training: {summary(loaded.metric, at.evaluation)}")
     return 0
+
+
+def config(
+    task: tyro.conf.Positional[str] = "",
+    config: Path | None = None,
+    run_dir: Path | None = None,
+    flags: Given = NOTHING,
+) -> int:
+    """Print a run's configuration as TOML, with the task's own settings: lur config digits > digits.toml
+
+    Args:
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
+        config: A TOML file to start from.
+        run_dir: A run folder to start from.
+    """
+    from lur import config as configs
+
+    run, loaded = asked(task, config, run_dir, flags)
+    print(configs.text(configs.settled(run, loaded.settings)), end="")
+    return 0
+
+
+class Pace:
+    """Rounds per second, from the first progress on: what was there before, and compilation, do not count."""
+
+    def __init__(self) -> None:
+        self.first: tuple[int, float] | None = None
+
+    def rate(self, rounds: int, count: int, seconds: float) -> float:
+        if self.first is None:
+            self.first = rounds, seconds
+            return count / max(seconds, 1e-9)
+        return (rounds - self.first[0]) / max(seconds - self.first[1], 1e-9)
+
+
+def asked(task: str, config: Path | None, run_dir: Path | None, flags: Any) -> tuple[Run, Any]:
+    """The run that is asked for and its loaded task. A run folder stands in where neither task nor file is given."""
+    from lur import tasks
+
+    if not task and config is None:
+        if run_dir is None or not (run_dir / "run.json").exists():
+            raise ValueError(f"expected a task, one of {', '.join(tasks.NAMES)}, or --config FILE, got neither")
+        from lur.runs.run import configured
+
+        run = changed(configured(run_dir), flags)
+    else:
+        run = run_of(task, config, flags)
+    return run, tasks.load(run.task, **data_options(run))
+
+
+def describe(loaded: Any, run: Run, say: Callable[[str], None]) -> None:
+    """Say what is trained on, and how the clients axis runs."""
+    import jax
+
+    from lur.layouts import choose
+
+    about = loaded.store.about
+    origin = "generated data" if about.get("generated") else str(about.get("source", "data"))
+    say(f"{run.task}: {loaded.store.clients:,} clients, {loaded.store.examples:,} examples ({origin})")
+    M = run.clients_per_round or loaded.settings.clients_per_round
+    chosen = choose(jax.eval_shape(loaded.init, jax.random.key(0)), M, run.layout, linear=loaded.linear is not None)
+    say(f"  layout {chosen.layout}: {chosen.why}")
+
+
+def progresses(
+    loaded: Any, run: Run, run_dir: Path | None, stop: Any, tensorboard: bool, say: Callable[[str], None]
+) -> Generator[Any]:
+    """The run as it goes, in a folder or not."""
+    from lur.train import train
+
+    def chunk(seconds: float) -> int:
+        return int(0.5 / max(seconds, 1e-4))
+
+    if run_dir is None:
+        if tensorboard:
+            raise ValueError("--tensorboard needs a --run-dir to write into, got none")
+        for at in train(loaded, run, chunk=chunk):
+            yield at
+            if stop.signal is not None:
+                return
+        return
+    from lur.runs.run import train_in
+
+    if tensorboard:
+        from lur.runs.tensorboard import mirrored
+
+        yield from mirrored(run_dir, train_in(run_dir, loaded, run, stop=stop, chunk=chunk, say=say))
+    else:
+        yield from train_in(run_dir, loaded, run, stop=stop, chunk=chunk, say=say)
+
+
+def ended(run_dir: Path | None) -> int:
+    """The exit status of a run that had already ended."""
+    from lur.runs.folder import read_json
+
+    assert run_dir is not None  # a run without a folder has at least one round
+    return 1 if read_json(run_dir / "result.json").get("state") == "diverged" else 0
 
 
 def summary(metric: str, found: Any) -> str:
@@ -110,30 +181,22 @@ def summary(metric: str, found: Any) -> str:
     return f"loss f(x) = {found.loss:.4f}{right} over {found.examples:,} examples of {found.clients:,} clients"
 
 
-def data_options(
-    task: str,
-    store: Path | None,
-    clients: int | None,
-    heterogeneity: float,
-    seed: int,
-    word_count: Path | None,
-    tag_count: Path | None,
-) -> dict[str, Any]:
-    """What `lur.tasks.load` takes, from the flags."""
+def data_options(run: Run) -> dict[str, Any]:
+    """What `lur.tasks.load` takes, from the configuration."""
     from lur.data.readers import counts
     from lur.data.store import open_store
 
-    options: dict[str, Any] = {"clients": clients, "heterogeneity": heterogeneity, "seed": seed}
-    if store is not None:
-        if task == "quadratic":
-            raise ValueError(f"--store is not for quadratic, whose problem is generated, got {store}")
-        options["store"] = open_store(store)
+    options: dict[str, Any] = {"clients": run.clients, "heterogeneity": run.heterogeneity, "seed": run.data_seed}
+    if run.store is not None:
+        if run.task == "quadratic":
+            raise ValueError(f"--store is not for quadratic, whose problem is generated, got {run.store}")
+        options["store"] = open_store(run.store)
     for flag, path, tasks, name, read in (
-        ("--word-count", word_count, ("stackoverflow_nwp", "stackoverflow_tp"), "vocabulary", counts.word_count),
-        ("--tag-count", tag_count, ("stackoverflow_tp",), "tags", counts.tag_count),
+        ("--word-count", run.word_count, ("stackoverflow_nwp", "stackoverflow_tp"), "vocabulary", counts.word_count),
+        ("--tag-count", run.tag_count, ("stackoverflow_tp",), "tags", counts.tag_count),
     ):
         if path is not None:
-            if task not in tasks:
-                raise ValueError(f"{flag} is for {' and '.join(tasks)}, got the task {task}")
+            if run.task not in tasks:
+                raise ValueError(f"{flag} is for {' and '.join(tasks)}, got the task {run.task}")
             options[name] = [word.encode() for word in read(path, 10_000 if name == "vocabulary" else 500)]
     return options

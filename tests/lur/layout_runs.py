@@ -25,7 +25,7 @@ def runs(name: str, dtype: str) -> float:
     """The largest difference over the layouts."""
     jax.config.update("jax_enable_x64", dtype == "float64")
     task = tasks.load(name, clients=5)
-    algo = algorithm(task, Run(theta=(1.0, 1.0)))
+    algo = algorithm(task, Run(name, theta="1:2"))
     start = jax.tree.map(lambda leaf: leaf.astype(dtype), task.init(jax.random.key(0)))
 
     def view(key, examples):

@@ -74,8 +74,8 @@ def test_masked_examples_do_not_count(name):
 @pytest.mark.parametrize("name", ["digits", "quadratic", "stackoverflow_tp"])
 def test_the_loss_falls(name):
     task = tasks.load(name, clients=20)
-    *_, last = train(task, Run(rounds=30, clients_per_round=5))
-    first = next(train(task, Run(rounds=1, clients_per_round=5))).infos.loss[0]
+    *_, last = train(task, Run(name, rounds=30, clients_per_round=5))
+    first = next(train(task, Run(name, rounds=1, clients_per_round=5))).infos.loss[0]
     assert last.evaluation.loss < 0.8 * first
     assert last.rounds == 30
 
@@ -200,21 +200,21 @@ def test_vocabularies_are_the_words_of_most_clients():
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (Run(rounds=0), "rounds must be an integer >= 1"),
-        (Run(evaluate_every=0), "evaluate_every must be >= 1"),
-        (Run(epochs=1, theta=(1.0,)), "theta must be left out with epochs"),
-        (Run(clients_per_round=99), "clients_per_round must be at most"),
-        (Run(client_lr=-1.0), "client_lr must be finite and >= 0"),
+        ({"rounds": 0}, "rounds must be an integer >= 1"),
+        ({"evaluate_every": 0}, "evaluate_every must be an integer >= 1"),
+        ({"epochs": 1, "theta": (1.0,)}, "theta must be left out with epochs"),
+        ({"clients_per_round": 99}, "clients_per_round must be at most"),
+        ({"client_lr": -1.0}, "client_lr must be finite and >= 0"),
     ],
 )
 def test_bad_runs(config, says):
     with pytest.raises(ValueError, match=says):
-        next(train(tasks.load("digits", clients=5), config))
+        next(train(tasks.load("digits", clients=5), Run("digits", **config)))
 
 
 def test_epochs_and_evaluation_points():
     task = tasks.load("digits", clients=10)
-    found = [*train(task, Run(rounds=7, epochs=1, clients_per_round=3, evaluate_every=3), chunk=2)]
+    found = [*train(task, Run("digits", rounds=7, epochs=1, clients_per_round=3, evaluate_every=3), chunk=2)]
     assert [at.rounds for at in found] == [2, 3, 5, 6, 7]
     assert [at.rounds for at in found if at.evaluation] == [3, 6, 7]
 
@@ -223,7 +223,9 @@ def test_a_linear_task_needs_no_model_per_client():
     """The deferred form is what `train` runs for tags: the numbers of the general one."""
     task = tasks.load("stackoverflow_tp", clients=4, vocabulary_size=300, tags_size=20)
     assert task.linear is not None
-    config = Run(rounds=3, clients_per_round=2, batch_size=4, epochs=None, server="sgd", server_lr=1.0)
+    config = Run(
+        "stackoverflow_tp", rounds=3, clients_per_round=2, batch_size=4, epochs=None, server="sgd", server_lr=1.0
+    )
     *_, deferred = train(task, config, chunk=3)
     *_, general = train(dataclasses.replace(task, linear=None), config, chunk=3)
     np.testing.assert_allclose(deferred.infos.loss, general.infos.loss, rtol=1e-5)

@@ -1,0 +1,1 @@
+"""Runs that survive: a folder with the configuration, the environment, logs of JSON lines, and checkpoints."""

@@ -1,0 +1,32 @@
+"""The log as TensorBoard events, for those who watch runs there. Needs the optional tensorboardX."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lur.train import Progress
+
+SCALARS = ("loss", "update_norm", "client_lr", "server_lr")
+
+
+def mirrored(path: Path, progresses: Iterator[Progress]) -> Iterator[Progress]:
+    """Write each progress into ``path/tensorboard`` and pass it on."""
+    try:
+        from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ValueError("--tensorboard needs the package tensorboardX: pip install 'lur-jax[tensorboard]'") from None
+    writer = None
+    try:
+        for at in progresses:
+            first = at.rounds - len(at.infos.loss) + 1
+            if writer is None:  # of an earlier part what was written after its checkpoint is dropped
+                writer = SummaryWriter(str(path / "tensorboard"), purge_step=first)
+            for name in SCALARS:
+                for k, value in enumerate(getattr(at.infos, name)):
+                    writer.add_scalar(name, value, first + k)
+            if at.evaluation is not None:
+                writer.add_scalar("f", at.evaluation.loss, at.rounds)
+                writer.add_scalar("accuracy", at.evaluation.accuracy, at.rounds)
+            yield at
+    finally:
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,118 @@
+"""`lur train` and `lur config` with files and folders, in this process."""
+
+import builtins
+import sys
+import tomllib
+
+import pytest
+
+from lur.cli import main
+from lur.runs.reader import read_run
+
+SMALL = ["--rounds", "4", "--clients", "5", "--clients-per-round", "2", "--theta", "1:1"]
+
+
+@pytest.fixture
+def lur(monkeypatch, capsys, tmp_path):
+    """The command line in this process: exit status, what it printed, what it complained of."""
+    monkeypatch.setenv("LUR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "jax"))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["lur", *map(str, arguments)])
+        status = main()
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def test_one_configuration_as_flags_file_and_folder(lur, tmp_path):
+    status, printed, _ = lur("config", "quadratic", *SMALL, "--seed", 7)
+    assert status == 0
+    assert tomllib.loads(printed)["server_lr"] == 0.1  # the task's own
+    (tmp_path / "run.toml").write_text(printed)
+    assert lur("train", "quadratic", *SMALL, "--seed", 7, "--run-dir", "flags")[0] == 0
+    assert lur("train", "--config", "run.toml", "--run-dir", "file")[0] == 0
+    assert (
+        (tmp_path / "flags" / "config.toml").read_text() == (tmp_path / "file" / "config.toml").read_text() == printed
+    )
+    logs = [(tmp_path / name / "log.jsonl").read_bytes() for name in ("flags", "file")]
+    assert logs[0] == logs[1]
+    assert lur("config", "--run-dir", "file")[1] == printed
+    status, out, _ = lur("train", "--run-dir", "file")
+    assert (status, out.splitlines()[-1]) == (0, "file: finished after 4 rounds; nothing is left to do")
+    status, out, _ = lur("train", "--run-dir", "file", "--rounds", "6")
+    assert (status, "file: goes on after round 4" in out) == (0, True)
+    assert len(read_run(tmp_path / "file").rounds) == 6
+    assert read_run(tmp_path / "file").config["rounds"] == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train", "quadratik"], "got 'quadratik'; did you mean quadratic?"),
+        (["train"], "expected a task, one of femnist"),
+        (["train", "--run-dir", "none"], "expected a task, one of femnist"),
+        (["config", "femnits"], "did you mean femnist?"),
+        (["train", "--config", "none.toml"], "none.toml: expected a configuration, found no such file"),
+        (
+            ["train", "--config", "bad.toml"],
+            "bad.toml: expected the keys of a run, got clint_lr = 1; did you mean client_lr",
+        ),
+        (["train", "quadratic", "--run-dir", "bad.toml"], "bad.toml: expected the folder of a run, found a file"),
+        (
+            ["train", "quadratic", "--run-dir", "full"],
+            "full: expected the folder of a run or an empty one, found thesis",
+        ),
+        (["train", "quadratic", "--run-dir", "old"], "expected a run folder of version 1, found version 0"),
+        (
+            ["train", "quadratic", "--run-dir", "old", "--no-resume"],
+            "--run-dir must name a new folder with --no-resume",
+        ),
+        (["train", "quadratic", "--run-dir", "bad.toml/run"], "Not a directory"),
+        (["train", "quadratic", "--tensorboard"], "--tensorboard needs a --run-dir"),
+    ],
+)
+def test_refused_in_one_sentence(lur, tmp_path, arguments, says):
+    (tmp_path / "bad.toml").write_text("task = 'quadratic'\nclint_lr = 1\n")
+    for name, file, content in (("full", "thesis", ""), ("old", "run.json", '{"format": "lur-run", "version": 0}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text(content)
+    before = sorted(path for path in tmp_path.rglob("*") if "cache" not in str(path) and "jax" not in str(path))
+    status, _, err = lur(*arguments)
+    assert status == 2
+    assert says in err
+    assert err.startswith("lur: ")
+    assert err.count("\n") == 1
+    after = sorted(path for path in tmp_path.rglob("*") if "cache" not in str(path) and "jax" not in str(path))
+    assert [path for path in after if path.name != "lock"] == before
+
+
+def test_nan_at_round_1(lur, tmp_path):
+    status, _, err = lur("train", "quadratic", *SMALL[:-2], "--client-lr", "1e30", "--run-dir", "run")
+    assert status == 1
+    assert err == "lur: diverged in round 1: update_norm is nan; run keeps its log\n"
+    record = read_run(tmp_path / "run")
+    assert (record.state, len(record.rounds)) == ("diverged", 1)
+    assert record.rounds[0]["update_norm"] == "NaN"
+    assert lur("train", "--run-dir", "run")[0] == 1
+
+
+def test_tensorboard(lur, tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name == "tensorboardX":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "tensorboardX", raising=False)
+        patch.setattr(builtins, "__import__", without)
+        status, _, err = lur("train", "quadratic", *SMALL, "--run-dir", "run", "--tensorboard")
+    assert status == 2
+    assert err == "lur: --tensorboard needs the package tensorboardX: pip install 'lur-jax[tensorboard]'\n"
+    pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
+    assert lur("train", "quadratic", *SMALL, "--run-dir", "run", "--tensorboard")[0] == 0
+    assert [*(tmp_path / "run" / "tensorboard").glob("events*")]

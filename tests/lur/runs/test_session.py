@@ -1,0 +1,104 @@
+"""A run folder with a state and lines of no task at all: killed between any two file operations, it ends the same."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lur.runs import checkpoint
+from lur.runs.session import Step, recorded, resumed
+from lur.runs.stopping import Stop
+
+NAMES = ("log.jsonl", "cells.jsonl")
+FIRST = {"cells": np.arange(3, dtype=np.float32), "round": np.int32(0)}
+
+
+class Killed(BaseException):
+    """What the process would not live to see."""
+
+
+def steps(state, rounds):
+    """A made-up run whose rounds depend on all earlier ones; two lines in one log, one in the other."""
+    if state["round"] == rounds:
+        yield Step(rounds, state, {}, {"log.jsonl": [{"end": rounds}]})
+    while state["round"] < rounds:
+        t = int(state["round"]) + 1
+        state = {"cells": np.sin(state["cells"] * 1.7 + t).astype(np.float32), "round": np.int32(t)}
+        cells = [{"round": t, "cell": k, "x": state["cells"][k]} for k in range(2)]
+        closing = {"log.jsonl": [{"end": t}]} if t == rounds else {}
+        yield Step(t, state, {"log.jsonl": [{"round": t}], "cells.jsonl": cells}, closing)
+
+
+def attempt(path, rounds=4, stop=None, every=1, say=lambda line: None):
+    path.mkdir(exist_ok=True)
+    with resumed(path, NAMES, FIRST, say) as (session, state):
+        return [*recorded(session, steps(state, rounds), stop or Stop(), every=every)]
+
+
+def content(path):
+    """The logs, and the final state."""
+    found = checkpoint.restore(path / "checkpoints", path, FIRST, pytest.fail)
+    return [(path / name).read_bytes() for name in NAMES], found.round, found.state["cells"].tobytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole")
+    attempt(path)
+    return content(path)
+
+
+class Moments:
+    """File operations, counted; from the fatal one on nothing is done any more, cleaning up neither."""
+
+    def __init__(self, patch, fatal=None):
+        self.count, self.fatal = 0, fatal
+        for owner, name in (
+            (os, "write"), (os, "fsync"), (os, "ftruncate"), (os, "open"), (os, "truncate"), (Path, "rename"),
+            (Path, "mkdir"), (shutil, "rmtree"), (checkpoint, "write_arrays"),
+        ):  # fmt: skip
+            patch.setattr(owner, name, self.counted(getattr(owner, name), name))
+
+    def counted(self, function, name):
+        def call(*arguments, **options):
+            self.count += 1
+            if self.fatal is not None and self.count >= self.fatal:
+                if name == "write" and self.count == self.fatal:
+                    function(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])  # half of it
+                raise Killed
+            return function(*arguments, **options)
+
+        return call
+
+
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.full)])
+def test_killed_between_any_two_file_operations(tmp_path, whole, stride):
+    with pytest.MonkeyPatch.context() as patch:
+        moments = Moments(patch)
+        attempt(tmp_path / "counted")
+    assert moments.count > 60
+    for fatal in range(moments.count, 0, -stride):
+        path = tmp_path / str(fatal)
+        with pytest.MonkeyPatch.context() as patch:
+            Moments(patch, fatal)
+            with pytest.raises(Killed):
+                attempt(path)
+        attempt(path)
+        assert content(path) == whole, fatal
+        assert not [*path.rglob("*.partial")]
+        shutil.rmtree(path)
+
+
+def test_stopped_and_extended(tmp_path, whole):
+    stop = Stop()
+    with resumed(tmp_path, NAMES, FIRST, pytest.fail) as (session, state):
+        for step in recorded(session, steps(state, 4), stop):
+            if step.round == 2:
+                stop.signal = 2
+    assert (step.round, session.saved) == (2, 2)
+    assert [step.round for step in attempt(tmp_path, rounds=3)] == [3]
+    assert (tmp_path / "log.jsonl").read_text().splitlines()[-1] == '{"end": 3}'
+    assert [step.round for step in attempt(tmp_path, rounds=4)] == [4]  # the line that closed three rounds is gone
+    assert content(tmp_path) == whole

@@ -1,0 +1,121 @@
+"""A run's configuration: file, flags and arguments are one thing; what is wrong is named."""
+
+import contextlib
+import io
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tyro
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lur import config, tasks
+from lur.commands import flags
+from lur.config import Run
+
+rate = st.floats(0, 1e300)
+size = st.integers(1, 2**31 - 1)
+runs = st.builds(
+    Run,
+    task=st.text(),
+    rounds=size,
+    client_lr=st.none() | rate,
+    server=st.sampled_from([None, "sgd", "yogi", "adam"]),
+    theta=st.none() | st.lists(st.floats(0.1, 9), min_size=1, max_size=4).map(tuple),
+    batch_size=st.none() | size,
+    seed=st.integers(0, 2**32 - 1),
+    decay=st.sampled_from(["off", "paper", "reference"]),
+    loss_limit=st.sampled_from([1.0, 1e6, float("inf")]),
+    store=st.none() | st.text(min_size=1).map(Path),
+    heterogeneity=rate,
+)
+
+
+@given(runs)
+def test_toml_and_back(run):
+    assert config.from_values(tomllib.loads(config.text(run))) == run
+
+
+def test_a_notebook_may_say_it_its_way(tmp_path):
+    run = Run("digits", theta=[1, 1, 1, 0], client_lr=1, rounds=np.int64(7), server_lr=np.float32(0.5), store="s")
+    assert run == Run("digits", theta="1:3", client_lr=1.0, rounds=7, server_lr=0.5, store=Path("s"))
+    file = tmp_path / "run.toml"
+    file.write_text(config.text(run))
+    assert config.read(file) == run
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"client_rl": 0.1}, "got client_rl = 0.1; did you mean client_lr"),
+        ({"zzz": 1}, r"got zzz = 1$"),
+        ({"rounds": 1.5}, "rounds must be an integer, got 1.5"),
+        ({"rounds": 10**400}, "rounds must be an integer, got 1000"),
+        ({"rounds": 2**31}, "rounds must be less than"),
+        ({"seed": True}, "seed must be an integer, got True"),
+        ({"seed": -1}, "seed must be an integer from 0"),
+        ({"client_lr": "fast"}, "client_lr must be a number, got 'fast'"),
+        ({"client_lr": float("nan")}, "client_lr must be finite and >= 0, got nan"),
+        ({"server": "sdg"}, "server must be one of sgd, yogi, adam, got 'sdg'; did you mean sgd"),
+        ({"server": ["sgd"]}, "server must be one of"),
+        ({"theta": "2:3"}, "theta must be"),
+        ({"theta": 3}, "theta must be text, got 3"),
+        ({"theta": "[0,0]"}, "theta must have a positive weight"),
+        ({"store": 3}, "store must be a path, got 3"),
+        ({"loss_limit": 0}, "loss_limit must be > 0, got 0"),
+        ({"epochs": 1, "theta": "1:3"}, "theta must be left out with epochs"),
+        ({"task": None}, "task must be text, got None"),
+    ],
+)
+def test_what_is_wrong_is_named(values, says):
+    with pytest.raises(ValueError, match=says):
+        config.from_values({"task": "digits"} | values, "run.toml")
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(ValueError, match="expected a task, got none"):
+        config.from_values({"rounds": 3})
+    file = tmp_path / "run.toml"
+    with pytest.raises(ValueError, match=r"run.toml: expected a configuration, found no such file"):
+        config.read(file)
+    file.write_bytes(b"task = 'digits'\nrounds = ?\n")
+    with pytest.raises(ValueError, match=r"run.toml: expected TOML, .*line 2"):
+        config.read(file)
+    file.write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="expected TOML"):
+        config.read(file)
+    file.write_bytes(b" " * (2**20 + 1))
+    with pytest.raises(ValueError, match="expected a configuration of at most"):
+        config.read(file)
+
+
+def test_settled_and_different():
+    settings = tasks.Settings(10, 5, 20, 0.1, 0.2, "yogi")
+    run = config.settled(Run("digits", batch_size=3), settings)
+    assert (run.theta, run.batch_size, run.server, run.client_lr, run.server_lr) == ("1:5", 3, "yogi", 0.1, 0.2)
+    assert config.settled(Run("digits", epochs=1), settings).theta is None
+    assert config.settled(run, settings) == run
+    other = replace(run, client_lr=0.5, evaluate_every=3, checkpoint_every=1)
+    assert config.difference(run, other) == ["client_lr 0.1 -> 0.5", "evaluate_every none -> 3"]
+
+
+def parsed(*arguments):
+    return tyro.cli(flags.Given, args=arguments)
+
+
+def test_every_field_has_its_flag(tmp_path):
+    names = {field.name for field in fields(Run)} - {"task"}
+    assert {field.name for field in fields(flags.Flags)} == names
+    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
+        parsed("--help")
+    assert all(f"--{name.replace('_', '-')}" in out.getvalue() for name in names)
+    file = tmp_path / "run.toml"
+    file.write_text(config.text(Run("digits", seed=5, client_lr=0.5, rounds=7)))
+    run = flags.run_of("", file, parsed("--seed", "0", "--client-lr", "0.25"))  # a flag goes before the file
+    assert run == Run("digits", seed=0, client_lr=0.25, rounds=7)
+    assert flags.run_of("quadratic", None, parsed("--theta", "K=3")) == Run("quadratic", theta="K=3")
+    store = flags.run_of("femnist", None, parsed("--store", "s")).store
+    assert store == Path.cwd() / "s"
