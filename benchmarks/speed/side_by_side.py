@@ -19,6 +19,14 @@ def chosen(peers: str) -> tuple[str, ...]:
     return names
 
 
+def own_forms(task: str, forms: str) -> tuple[str, ...]:
+    """lur, and those of its other forms that are in a list with commas."""
+    asked = {name.strip() for name in forms.split(",") if name.strip()}
+    if unknown := asked - {*variants(task)}:
+        raise ValueError(f"--forms must be among {', '.join(variants(task))}, got {', '.join(sorted(unknown))}")
+    return tuple(name for name in variants(task) if name == "lur" or name in asked)
+
+
 def measure(
     task: str,
     peers: str,
@@ -28,12 +36,14 @@ def measure(
     steps: int | None = None,
     batch_size: int | None = None,
     json: Path | None = None,
+    forms: str | None = None,
 ) -> int:
     """Race, print the table, keep the record. Exit status 1 if a contender did other work than lur."""
     work = WORKS[task]
     names = chosen(peers)
+    own = variants(task) if forms is None else own_forms(task, forms)
     given = (clients_per_round, steps, batch_size)
-    sizes = Sizes(*(own if size is None else size for size, own in zip(given, work.sizes, strict=True)))
+    sizes = Sizes(*(usual if size is None else size for size, usual in zip(given, work.sizes, strict=True)))
     options = (*zip(("--clients-per-round", "--steps", "--batch-size"), sizes, strict=True), ("--rounds", rounds))
     for option, value in options:
         if value is not None and value < 1:
@@ -46,9 +56,7 @@ def measure(
         if sys.stderr.isatty():
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
-    results, skipped = race(
-        task, work, sizes, (*variants(task), *names), rounds=rounds or work.rounds, turns=turns, report=report
-    )
+    results, skipped = race(task, work, sizes, (*own, *names), rounds=rounds or work.rounds, turns=turns, report=report)
     report("")
     M, K, B = sizes
     load = before["load"][0]

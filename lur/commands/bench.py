@@ -16,6 +16,7 @@ def bench(
     rounds: int | None = None,
     turns: int = 5,
     peers: str = "torch,fedjax,pfl,flower,tff",
+    forms: str | None = None,
     clients_per_round: int | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
@@ -35,6 +36,7 @@ def bench(
         rounds: Rounds per turn; by default the task's.
         turns: Interleaved turns; the fastest of each contender counts.
         peers: The peers, with commas between them. Each gets an environment of its own in the cache folder.
+        forms: Which of lur's own forms run beside it, as lur-plain-vmap,floor; by default all.
         clients_per_round: M; by default the paper's.
         steps: K; by default the paper's.
         batch_size: B; by default the paper's.
@@ -70,7 +72,7 @@ def bench(
     else:
         from benchmarks.speed import side_by_side
 
-        return side_by_side.measure(task, peers, rounds, turns, clients_per_round, steps, batch_size, json)
+        return side_by_side.measure(task, peers, rounds, turns, clients_per_round, steps, batch_size, json, forms)
     return 0
 
 

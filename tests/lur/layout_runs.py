@@ -19,32 +19,25 @@ from lur.train import Run, algorithm
 LAYOUTS = ("sequential", "vmap", "chunked:2", "sharded", "sharded:vmap", "sharded:chunked:2")
 ROUNDS = 20
 M = 3
+RATE = 0.01
 
 
 def runs(name: str, dtype: str) -> float:
     """The largest difference over the layouts."""
     jax.config.update("jax_enable_x64", dtype == "float64")
-    task = tasks.load(name, clients=5)
+    task = tasks.load(name, clients=5, dtype=jnp.dtype(dtype))
     algo = algorithm(task, Run(name, theta="1:2"))
-    start = jax.tree.map(lambda leaf: leaf.astype(dtype), task.init(jax.random.key(0)))
-
-    def view(key, examples):
-        batch = task.view(key, examples)
-        return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, batch)
-
+    start = task.init(jax.random.key(0))
     first, largest = None, 0.0
     for layout in LAYOUTS:
         state = algo.init(start, RATE, RATE)
-        options = {"rounds": ROUNDS, "clients_per_round": M, "batch_size": 2, "view": view, "layout": layout}
+        options = {"rounds": ROUNDS, "clients_per_round": M, "batch_size": 2, "view": task.view, "layout": layout}
         state, infos = run(algo, state, task.store, **options)
         if first is None:
             first = (state.params, infos.client_losses)
         np.testing.assert_allclose(infos.client_losses[0], first[1][0], rtol=1e-5)
         largest = max(largest, distance(state.params, first[0]) / distance(first[0], start))
     return largest
-
-
-RATE = 0.01
 
 
 def distance(a, b) -> float:
