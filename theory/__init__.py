@@ -3,6 +3,10 @@
 The independent witness of `lur`: nothing here imports it, but for `theory.trials`, which compares the two.
 """
 
+from theory.affine import FixedPoint as FixedPoint
+from theory.affine import Surrogate as Surrogate
+from theory.affine import fixed_point_of as fixed_point_of
+from theory.affine import surrogate_of as surrogate_of
 from theory.distance import fedavg_distance_bound as fedavg_distance_bound
 from theory.distance import fedavg_eps_distance_bound as fedavg_eps_distance_bound
 from theory.distance import fedavg_heterogeneity_bound as fedavg_heterogeneity_bound
