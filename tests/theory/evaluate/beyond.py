@@ -8,7 +8,7 @@ import lur
 import theory
 import theory.maml
 from tests.theory.evaluate.inputs import array, matrix, number, problem_of, stochastic_of, theta_of
-from theory import clients, methods
+from theory import clients, methods, moments
 
 
 def one_client(inputs, problems):
@@ -170,6 +170,49 @@ def uneven_steps(inputs, problems):
     return found | {"x_star": theory.surrogate_of(clients.sgd(gamma, lur.theta.fedavg(1)), problem).minimizer}
 
 
+def theta_named(text):
+    """'1:3' is Theta_{1:3}, 'Theta_3' is Theta_3."""
+    if text.startswith("1:"):
+        return (1.0,) * int(text[2:])
+    return (0.0,) * (int(text.removeprefix("Theta_")) - 1) + (1.0,)
+
+
+def stationary(inputs, problems):
+    problem, gamma = problem_of(problems[inputs["problem"]]), number(inputs["gamma"])
+    theta, eta, M = theta_named(inputs["Theta"]), number(inputs["eta"]), inputs["M"]
+    noise = np.eye(problem.c.shape[1]) if inputs["gradient_noise_cov"] == "I" else None
+    Sigma = moments.stationary_covariance(problem, gamma, theta, eta, M=M, noise=noise)
+    bias = theory.surrogate_minimizer(problem, gamma, theta) - theory.minimizer(problem)
+    return {
+        "Sigma": Sigma,
+        "trace": jnp.trace(Sigma),
+        "bias_sq": bias @ bias,
+        "MSE_to_x_star": jnp.trace(Sigma) + bias @ bias,
+        "ms_contraction": moments.contraction(problem, gamma, theta, eta, M),
+    }
+
+
+def transient(inputs, problems):
+    problem, gamma, theta = (
+        problem_of(problems[inputs["problem"]]),
+        number(inputs["gamma"]),
+        theta_named(inputs["Theta"]),
+    )
+    optimum = theory.surrogate_minimizer(problem, gamma, theta)
+    found = moments.mean_square_error(
+        problem, array(inputs["x1"]), gamma, theta, array(inputs["etas"]), 3, M=inputs["M"], target=optimum
+    )
+    return {"E_sq_dist_to_x_gamma": found[-1]}
+
+
+def message_variance(inputs, problems):
+    """Of examples that differ in A_z: Assumption 3 does not hold."""
+    found = moments.message_covariance(
+        stochastic_of(inputs["client"]), array(inputs["x"]), number(inputs["gamma"]), theta_of(inputs), inputs["B"]
+    )
+    return {"Var_q": jnp.trace(found[0])}
+
+
 EVALUATE = {
     "B1": fedprox,
     "B2": varying_rates,
@@ -179,5 +222,8 @@ EVALUATE = {
     "B6": preconditioned,
     "B7": reshuffled,
     "B9": scaffold,
+    "B10": stationary,
+    "B10t": transient,
+    "B13": message_variance,
     "B14": uneven_steps,
 }
