@@ -49,9 +49,9 @@ def descent_bound(
 
 @float64
 def fixed_server_bound(
-    problem: Problem, x: Float[ArrayLike, "d"], gamma: Gamma, K: int, eta: Float[ArrayLike, ""], t: int | None, *,
-    M: int = 1, sampling: Sampling = "iid", noise: Noise = None,
-) -> Float[Array, ""]:  # fmt: skip
+    problem: Problem, x: Float[ArrayLike, "d"], gamma: Gamma, K: int, eta: Float[ArrayLike, ""],
+    t: Float[ArrayLike, "*T"] | None, *, M: int = 1, sampling: Sampling = "iid", noise: Noise = None,
+) -> Float[Array, "*T"]:  # fmt: skip
     """Theorem 6 repaired: (1 - eta mu_gamma)^t ||x_1 - x_gamma*||^2 + 2 eta sigma_*^2 / mu_gamma, eta <= 1/(2 L_gamma).
 
     Without t: one step of it, where the last term is only 2 eta^2 sigma_*^2.
@@ -64,7 +64,7 @@ def fixed_server_bound(
     variance = 2 * eta * noise_at_minimizer(problem, gamma, theta, M=M, sampling=sampling, noise=noise)
     if t is None:
         return (1 - eta * surrogate.mu) * start + eta * variance
-    return (1 - eta * surrogate.mu) ** t * start + variance / surrogate.mu
+    return (1 - eta * surrogate.mu) ** jnp.asarray(t, jnp.float64) * start + variance / surrogate.mu
 
 
 @float64
