@@ -138,15 +138,21 @@ def epoch(A_z: Float[ArrayLike, "m d d"], c_z: Float[ArrayLike, "m d"], gamma: G
     return Epoch(hessian / len(orders), pull / len(orders))
 
 
+def turns(gamma: float, theta: Theta, mu: float, L: float) -> Float[np.ndarray, "r"]:
+    r"""Where :math:`\lambda s(\lambda)` turns inside (mu, L)."""
+    if gamma == 0:
+        return np.zeros(0)
+    s = np.polynomial.Polynomial(np.asarray(theta))  # of v = 1 - gamma lambda
+    roots = (s - np.polynomial.Polynomial([1.0, -1.0]) * s.deriv()).roots()
+    at = (1 - roots.real[np.abs(roots.imag) < 1e-9]) / gamma
+    return at[(at > mu) & (at < L)]
+
+
 @float64
 def polynomial_range(gamma: Gamma, theta: Theta, mu: float, L: float) -> tuple[float, float]:
     r"""The least and the largest :math:`\lambda s(\lambda)` for :math:`\lambda` in [mu, L], at its ends and turns."""
     check_curvatures(mu, L)
-    gamma, theta = float(client_rate(gamma)), np.asarray(weights(theta))
-    in_v = np.polynomial.Polynomial(theta)  # s as a polynomial of v = 1 - gamma lambda
-    slope = in_v - np.polynomial.Polynomial([1.0, -1.0]) * in_v.deriv()  # d(lambda s)/d lambda, a polynomial of v
-    roots = slope.roots() if gamma else np.zeros(0)
-    turns = (1 - roots.real[np.abs(roots.imag) < 1e-9]) / gamma if gamma else np.zeros(0)
-    at = np.concatenate([[mu, L], turns[(turns > mu) & (turns < L)]])
-    values = at * in_v(1 - gamma * at)
+    rate, theta = float(client_rate(gamma)), np.asarray(weights(theta))
+    at = np.concatenate([[mu, L], turns(rate, theta, mu, L)])
+    values = at * np.polynomial.Polynomial(theta)(1 - rate * at)
     return float(values.min()), float(values.max())

@@ -47,6 +47,7 @@ def predict(
     require_sibling("theory")
     import numpy as np
 
+    import theory
     from lur.theta import nonzero, parse
     from theory.moments import stationary_mean_square_error
     from theory.trials import prediction
@@ -63,7 +64,7 @@ def predict(
         client_lr, server_lr, nonzero(parse(theta)), clients_per_round, batch_size, rounds, how
     )
     found = read_problem(problem, seed)
-    d = found.p.size and (found.c if hasattr(found, "c") else found.c_z).shape[-1]
+    d = (found.c if isinstance(found, theory.Problem) else found.c_z).shape[-1]
     x, C = np.full(d, start), noise * np.eye(d) if noise else None
     say = (lambda line: None) if quiet else print
     say(f"{problem}: {len(found.p)} clients, d = {d}; gamma = {client_lr:g}, eta = {server_lr:g}, Theta = {theta}, "

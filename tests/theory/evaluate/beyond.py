@@ -9,6 +9,8 @@ import theory
 import theory.maml
 from tests.theory.evaluate.inputs import array, matrix, number, problem_of, stochastic_of, theta_of
 from theory import clients, methods, moments
+from theory.extrapolation import extrapolated_shift
+from theory.optimal import worst_condition
 
 
 def one_client(inputs, problems):
@@ -213,6 +215,59 @@ def message_variance(inputs, problems):
     return {"Var_q": jnp.trace(found[0])}
 
 
+def best_theta(inputs, problems):
+    mu, L, K = number(inputs["mu"]), number(inputs["L"]), inputs["K"]
+    gamma = 1 / L if inputs["gamma"] == "1/L" else number(inputs["gamma"])
+    found = theory.optimal_theta(mu, L, gamma, K, chi_mu_min=inputs.get("chi_mu_min"))
+    fedavg = lur.theta.fedavg(K)
+    quantities = {
+        "Theta_normalised": found.theta,
+        "kappa_opt": found.condition_number,
+        "fedavg": worst_condition(gamma, fedavg, mu, L),
+        "fedavg_chi_mu": theory.chi_mu(gamma, fedavg, mu, L),
+        "chebyshev_lower_bound": methods.chebyshev_condition(mu, L, K),
+    }
+    if K == 2:
+        closed = theory.optimal_theta_two(mu, L, gamma)
+        np.testing.assert_allclose(found.condition_number, closed.condition_number, rtol=1e-6)
+        np.testing.assert_allclose(found.theta, closed.theta, rtol=1e-6)
+        quantities |= {"Theta": closed.theta / closed.theta[0], "kappa": closed.condition_number}
+    return quantities
+
+
+METHODS = {
+    "FedAvg g=1/10 K=5": (0.1, lur.theta.fedavg(5)),
+    "FOMAML g=1/50 K=5": (0.02, lur.theta.fomaml(5)),
+    "Theta=(1,0,3) g=1/100": (0.01, (1.0, 0.0, 3.0)),
+}
+
+
+def trade_off(inputs, problems):
+    mu, L = number(inputs["mu"]), number(inputs["L"])
+    gamma, theta = METHODS[inputs["method"]]
+    chi = theory.chi_mu(gamma, theta, mu, L)
+    return {
+        "chi_mu": chi,
+        "kappa_chi_mu": L / mu * chi,
+        "kappa_tilde": worst_condition(gamma, theta, mu, L),
+        "monotone": not len(methods.turns(gamma, theta, mu, L)),
+    }
+
+
+def extrapolation(inputs, problems):
+    problem, theta = problem_of(problems[inputs["problem"]]), theta_of(inputs)
+    if "gamma" not in inputs:
+        return theory.minimizer_slope(problem, theta)
+    gamma = number(inputs["gamma"])
+    by_difference = theory.extrapolated_minimizer(problem, gamma, theta) - theory.minimizer(problem)
+    left = extrapolated_shift(problem, gamma, theta)
+    np.testing.assert_allclose(by_difference, left, atol=1e-14)
+    return {
+        "err_plain": theory.minimizer_distance(problem, gamma, theta),
+        "err_richardson": np.linalg.norm(left),
+    }
+
+
 EVALUATE = {
     "B1": fedprox,
     "B2": varying_rates,
@@ -221,9 +276,12 @@ EVALUATE = {
     "B5": weight_decay,
     "B6": preconditioned,
     "B7": reshuffled,
+    "B8": best_theta,
     "B9": scaffold,
     "B10": stationary,
     "B10t": transient,
+    "B11": extrapolation,
     "B13": message_variance,
     "B14": uneven_steps,
+    "B15": trade_off,
 }
