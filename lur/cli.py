@@ -11,6 +11,7 @@ import tyro
 
 from lur.commands.data import DESCRIPTION as DATA
 from lur.commands.data import app as data_app
+from lur.commands.diagnose import diagnose
 from lur.commands.predict import predict
 from lur.commands.reproduce import reproduce
 from lur.commands.siblings import check_folder, require_sibling
@@ -165,6 +166,7 @@ def bench(
 app.command(train)
 app.command(reproduce)
 app.command(predict)
+app.command(diagnose)
 
 
 @app.command

@@ -145,7 +145,7 @@ def turns(gamma: float, theta: Theta, mu: float, L: float) -> Float[np.ndarray, 
     s = np.polynomial.Polynomial(np.asarray(theta))  # of v = 1 - gamma lambda
     roots = (s - np.polynomial.Polynomial([1.0, -1.0]) * s.deriv()).roots()
     at = (1 - roots.real[np.abs(roots.imag) < 1e-9]) / gamma
-    return at[(at > mu) & (at < L)]
+    return at[(at > mu * (1 + 1e-12)) & (at < L * (1 - 1e-12))]  # one at an end is none
 
 
 @float64
