@@ -96,12 +96,12 @@ def write(folder: Path, task: str, found: list[Any]) -> list[Path]:
         if K > 1:
             axes[2].plot(gammas, [row.message_gap for row in rows], "o-", color=colour, label=f"message, $K = {K}$")
             axes[2].plot(gammas, [row.jacobian_gap for row in rows], "o:", color=colour, label=f"Jacobian, $K = {K}$")
-    axes[0].set(title=r"largest eigenvalue over $K L$", ylim=(0, None))
+    axes[0].set(title=r"largest eigenvalue over $K L$", ylim=(0, 1.3))
     axes[1].set(title=r"asymmetry $\|J - J^\top\|/\|J\|$", ylim=(0, None))
-    axes[2].set(title="relative error of the prediction", ylim=(0, None))
     for axis in axes:
         axis.set(xlabel=r"client learning rate $\gamma$", xscale="log")
         axis.legend(fontsize=7)
+    axes[2].set(title="relative error of the prediction", yscale="log", ylim=(None, 10))  # beyond 1 it is no prediction
     paths = plots.save(figure, folder, f"diagnose-{task}")
     table = folder / f"diagnose-{task}.csv"
     lines = ["K,gamma,smallest,largest,predicted_smallest,predicted_largest,asymmetry,jacobian_gap,message_gap"]
