@@ -144,7 +144,8 @@ def turns(gamma: float, theta: Theta, mu: float, L: float) -> Float[np.ndarray, 
         return np.zeros(0)
     s = np.polynomial.Polynomial(np.asarray(theta))  # of v = 1 - gamma lambda
     roots = (s - np.polynomial.Polynomial([1.0, -1.0]) * s.deriv()).roots()
-    at = (1 - roots.real[np.abs(roots.imag) < 1e-9]) / gamma
+    v = roots.real[np.abs(roots.imag) < 1e-9]
+    at = (1 - v[(v > 1 - gamma * L) & (v < 1 - gamma * mu)]) / gamma
     return at[(at > mu * (1 + 1e-12)) & (at < L * (1 - 1e-12))]  # one at an end is none
 
 

@@ -30,6 +30,7 @@ def test_two_steps_have_a_closed_form(kappa, share):
     theta=st.lists(st.floats(0, 1), min_size=8, max_size=8),
 )  # fmt: skip
 @example(K=5, kappa=2.0, share=1.0, theta=[0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])  # lambda s(lambda) decreases
+@example(K=3, kappa=2.0, share=1e-300, theta=[1.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 def test_no_theta_is_better_than_the_best(K, kappa, share, theta):
     """Nor better than Chebyshev; and kappa~ >= kappa chi_mu for all, with equality where lambda s(lambda) increases."""
     mu, L, gamma = 1.0, kappa, share / kappa
