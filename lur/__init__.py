@@ -2,9 +2,12 @@
 
 from lur import client as client
 from lur import decay as decay
+from lur import extrapolation as extrapolation
 from lur import maml as maml
 from lur import optimizers as optimizers
 from lur import theta as theta
+from lur.diagnose import Diagnosis as Diagnosis
+from lur.diagnose import diagnose as diagnose
 from lur.engine import run as run
 from lur.grid import run_grid as run_grid
 from lur.server import Info as Info

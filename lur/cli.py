@@ -12,6 +12,8 @@ import tyro
 from lur.commands.bench import bench
 from lur.commands.data import DESCRIPTION as DATA
 from lur.commands.data import app as data_app
+from lur.commands.diagnose import diagnose
+from lur.commands.predict import predict
 from lur.commands.reproduce import reproduce
 from lur.commands.siblings import check_folder, require_sibling
 from lur.commands.train import config, train
@@ -109,6 +111,8 @@ app.command(bench)
 app.command(train)
 app.command(config)
 app.command(reproduce)
+app.command(predict)
+app.command(diagnose)
 
 
 @app.command

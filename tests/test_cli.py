@@ -119,6 +119,19 @@ def test_bench_speed():
     assert "rounds/s" in done.stdout
 
 
+def test_diagnose_prints_and_writes(tmp_path):
+    done = lur("diagnose", "quadratic", "--rounds", "2", "--steps", "1", "3", "--gammas", "0.1", "0.5", "--depth", "20",
+               "--clients", "3", "--out", str(tmp_path))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    header, *rows = (tmp_path / "diagnose-quadratic.csv").read_text().splitlines()
+    assert len(rows) == 3
+    for row in rows:
+        values = dict(zip(header.split(","), map(float, row.split(",")), strict=True))
+        assert abs(values["largest"] / values["predicted_largest"] - 1) < 1e-4
+        assert max(values["asymmetry"], values["jacobian_gap"], values["message_gap"]) < 1e-4
+    assert (tmp_path / "diagnose-quadratic.svg").exists()
+
+
 def test_a_reader_that_stops_early_is_no_error():
     command = f"{sys.executable} -c 'from lur.cli import main; raise SystemExit(main())' verify --list | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)

@@ -3,6 +3,10 @@
 The independent witness of `lur`: nothing here imports it, but for `theory.trials`, which compares the two.
 """
 
+from theory.affine import FixedPoint as FixedPoint
+from theory.affine import Surrogate as Surrogate
+from theory.affine import fixed_point_of as fixed_point_of
+from theory.affine import surrogate_of as surrogate_of
 from theory.distance import fedavg_distance_bound as fedavg_distance_bound
 from theory.distance import fedavg_eps_distance_bound as fedavg_eps_distance_bound
 from theory.distance import fedavg_heterogeneity_bound as fedavg_heterogeneity_bound
@@ -17,6 +21,12 @@ from theory.distance import minimizer_distance_bound as minimizer_distance_bound
 from theory.distance import minimizer_shift as minimizer_shift
 from theory.distance import sharper_distance_bound as sharper_distance_bound
 from theory.examples import two_clients as two_clients
+from theory.extrapolation import extrapolated_minimizer as extrapolated_minimizer
+from theory.extrapolation import minimizer_slope as minimizer_slope
+from theory.moments import mean_square_error as mean_square_error
+from theory.moments import stationary_mean_square_error as stationary_mean_square_error
+from theory.optimal import optimal_theta as optimal_theta
+from theory.optimal import optimal_theta_two as optimal_theta_two
 from theory.precision import float64 as float64
 from theory.problems import Constants as Constants
 from theory.problems import Problem as Problem
@@ -26,6 +36,7 @@ from theory.problems import constants as constants
 from theory.problems import loss as loss
 from theory.problems import loss_offset as loss_offset
 from theory.problems import mean_problem as mean_problem
+from theory.rates import optimal_rates as optimal_rates
 from theory.spectrum import chi as chi
 from theory.spectrum import chi_mu as chi_mu
 from theory.spectrum import client_hessian_bounds as client_hessian_bounds

@@ -1,233 +1,25 @@
-r"""How fast LocalUpdate converges on quadratics: exact second moments, and the repaired bounds (Section 7).
+r"""How fast LocalUpdate converges on quadratics: the repaired bounds (Section 7).
 
-With messages :math:`q^i = H_i(x - c_i) + \text{noise}`, :math:`H_i = Q_i(\gamma, \Theta) A_i`, the server step
-:math:`x_{t+1} = x_t - \eta_t q_t` maps the mean m and the second moment S of :math:`e_t = x_t - r`, about any fixed
-point r, linearly: with :math:`d_i = r - c_i`, :math:`H = E[H_i]`, :math:`h = E[H_i d_i]`,
-
-.. math::
-    m^+ = m - \eta(Hm + h), \qquad
-    S^+ = S - \eta(HS + SH + hm^\top + mh^\top) + \eta^2 E[qq^\top], \\
-    E[qq^\top] = (1 - w)\,E[\bar q\bar q^\top] + w\,E_i[\bar q_i\bar q_i^\top] + \textstyle\sum_i v_i C_i^q,
-
-where q_i-bar and q-bar are without noise. Client sampling only enters through w and v: w = 1/M for M clients drawn iid,
-(n - M) / (M (n - 1)) without replacement from a uniform P, 0 when all take part; v_i = p_i / M, or p_i^2.
-
-The bounds are the printed ones with what the paper leaves out, the variance of client sampling.
+They are the printed ones with what the paper leaves out, the variance of client sampling. What they bound is exact
+in `theory.moments`.
 """
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from theory.moments import Noise, Sampling, gradient_noise, noise_at_minimizer, sampling_weights
+from theory.moments import contraction as contraction
+from theory.moments import mean_square_error as mean_square_error
+from theory.moments import message_noise as message_noise
+from theory.moments import moments as moments
+from theory.moments import stationary_covariance as stationary_covariance
 from theory.precision import float64
-from theory.problems import Problem, check_symmetric, constants, is_concrete
+from theory.problems import Problem, constants, is_concrete
 from theory.spectrum import phi
-from theory.surrogate import (
-    Gamma,
-    Theta,
-    client_hessians,
-    client_rate,
-    minimizer,
-    surrogate_minimizer,
-    weights,
-)
-
-Sampling = Literal["iid", "without replacement", "full"]
-Noise: TypeAlias = Float[ArrayLike, "n d d"] | Float[ArrayLike, "d d"] | None
-
-
-class Moments(NamedTuple):
-    """E[x_t - r] and E[(x_t - r)(x_t - r)^T] about a point r, for one t or for t = 1, 2, ... along the first axis."""
-
-    mean: Float[Array, "*t d"]
-    second: Float[Array, "*t d d"]
-
-    @property
-    def covariance(self) -> Float[Array, "*t d d"]:
-        """Cov(x_t), whatever r."""
-        return self.second - self.mean[..., :, None] * self.mean[..., None, :]
-
-
-def gradient_noise(problem: Problem, noise: Noise) -> Float[Array, "n d d"]:
-    """Covariances of one mini-batch gradient, per client; one matrix for all clients or None for none will do."""
-    n, d, _ = problem.A.shape
-    if noise is None:
-        return jnp.zeros((n, d, d))
-    array = jnp.asarray(noise, jnp.float64)
-    if array.shape not in ((d, d), (n, d, d)):
-        raise ValueError(f"noise must be covariances of shape {(n, d, d)} or {(d, d)}, got {array.shape}")
-    check_symmetric("noise", array)
-    return jnp.broadcast_to(array, (n, d, d))
-
-
-def sampling_weights(problem: Problem, M: int, sampling: Sampling) -> tuple[float, Float[Array, "n"]]:
-    """The weight w of the variance between clients, and v_i of the noise of client i."""
-    n = len(problem.p)
-    if sampling == "full":
-        return 0.0, problem.p**2
-    if isinstance(M, bool) or int(M) != M or not M >= 1:
-        raise ValueError(f"M must be an integer >= 1, got {M!r}")
-    if sampling == "iid":
-        return 1 / M, problem.p / M
-    if sampling != "without replacement":
-        raise ValueError(f"sampling must be 'iid', 'without replacement' or 'full', got {sampling!r}")
-    if n < M:
-        raise ValueError(f"M must be at most the {n} clients there are, got {M}")
-    if is_concrete(problem.p) and np.ptp(np.asarray(problem.p)) > 1e-12:
-        raise ValueError("sampling without replacement needs a uniform p, or the mean message is biased (line 341)")
-    return (n - M) / (M * max(n - 1, 1)), problem.p / M
-
-
-@float64
-def message_noise(problem: Problem, gamma: Gamma, theta: Theta, noise: Noise = None) -> Float[Array, "n d d"]:
-    """C_i^q = sum_k W_k C_i W_k, the covariance of q^i that gradient noise of covariance C_i causes.
-
-    W_k = theta_k I - gamma A_i sum_{j>k} theta_j (I - gamma A_i)^{j-k-1}, for Theta_{1:K} just (I - gamma A_i)^{K-k}:
-    additive noise, the only one that Assumption 3 allows of quadratics.
-    """
-    C, gamma, theta = gradient_noise(problem, noise), client_rate(gamma), weights(theta)
-    identity = jnp.eye(problem.A.shape[-1])
-
-    def backwards(carry, theta_k):
-        later, total = carry
-        W = theta_k * identity - gamma * problem.A @ later
-        later = theta_k * identity + later - gamma * problem.A @ later
-        return (later, total + W @ C @ W.swapaxes(-1, -2)), None
-
-    start = jnp.zeros_like(problem.A), jnp.zeros_like(problem.A)
-    return jax.lax.scan(backwards, start, theta, reverse=True)[0][1]
-
-
-@float64
-def moments(
-    problem: Problem,
-    x: Float[ArrayLike, "d"],
-    gamma: Float[ArrayLike, "*T"],
-    theta: Theta,
-    eta: Float[ArrayLike, "*T"],
-    rounds: int,
-    *,
-    M: int = 1,
-    sampling: Sampling = "iid",
-    noise: Noise = None,
-    about: Float[ArrayLike, "d"] | None = None,
-) -> Moments:
-    """Exact moments of x_1, ..., x_{T+1} from x_1 = x, with constant rates or one gamma_t and eta_t per round.
-
-    They are about `about`, the true minimiser x* if left out.
-    """
-    about = minimizer(problem) if about is None else jnp.asarray(about, jnp.float64)
-    w, v = sampling_weights(problem, M, sampling)
-    rates = [jnp.broadcast_to(jnp.asarray(rate, jnp.float64), (rounds,)) for rate in (gamma, eta)]
-    gap = about - problem.c
-
-    def one_round(state, rate):
-        gamma, eta = rate
-        H_i = client_hessians(problem, gamma, theta)
-        h_i = jnp.einsum("nij,nj->ni", H_i, gap)
-        H, h = jnp.einsum("n,nij->ij", problem.p, H_i), problem.p @ h_i
-        mean, second = state
-        # not E[q e^T] and its transpose: the asymmetric part of a rounding error would grow
-        drift = H @ second + second @ H + jnp.outer(h, mean) + jnp.outer(mean, h)
-        together = _square(H, h, state)
-        each = jnp.einsum("n,nij->ij", problem.p, jax.vmap(_square, (0, 0, None))(H_i, h_i, state))
-        noise_q = jnp.einsum("n,nij->ij", v, message_noise(problem, gamma, theta, noise))
-        square = (1 - w) * together + w * each + noise_q
-        after = Moments(mean - eta * (H @ mean + h), second - eta * drift + eta**2 * square)
-        return after, after
-
-    e = jnp.asarray(x, jnp.float64) - about
-    start = Moments(e, jnp.outer(e, e))
-    _, later = jax.lax.scan(one_round, start, tuple(rates))
-    return Moments(*(jnp.concatenate([first[None], rest]) for first, rest in zip(start, later, strict=True)))
-
-
-def _square(H: Float[Array, "d d"], h: Float[Array, "d"], state: Moments) -> Float[Array, "d d"]:
-    """E[(H e + h)(H e + h)^T]."""
-    cross = jnp.outer(H @ state.mean, h)
-    return H @ state.second @ H + cross + cross.T + jnp.outer(h, h)
-
-
-@float64
-def mean_square_error(
-    problem: Problem,
-    x: Float[ArrayLike, "d"],
-    gamma: Float[ArrayLike, "*T"],
-    theta: Theta,
-    eta: Float[ArrayLike, "*T"],
-    rounds: int,
-    *,
-    M: int = 1,
-    sampling: Sampling = "iid",
-    noise: Noise = None,
-    target: Float[ArrayLike, "d"] | None = None,
-) -> Float[Array, "T1"]:
-    """E||x_t - target||^2 for t = 1, ..., T + 1, exactly; the target is x* if left out."""
-    found = moments(problem, x, gamma, theta, eta, rounds, M=M, sampling=sampling, noise=noise, about=target)
-    return jnp.trace(found.second, axis1=-2, axis2=-1)
-
-
-def _second_moment_map(problem: Problem, gamma: Gamma, theta: Theta, eta: ArrayLike, w: float) -> Float[Array, "dd dd"]:
-    """The linear map of S to its next value, without the constant part, as a matrix on vec(S)."""
-    H_i = client_hessians(problem, gamma, theta)
-    H = jnp.einsum("n,nij->ij", problem.p, H_i)
-    identity, eta = jnp.eye(len(H)), jnp.asarray(eta, jnp.float64)
-    each = jnp.einsum("n,nij->ij", problem.p, jax.vmap(jnp.kron)(H_i, H_i))
-    drift = jnp.kron(identity, H) + jnp.kron(H, identity)
-    return jnp.kron(identity, identity) - eta * drift + eta**2 * ((1 - w) * jnp.kron(H, H) + w * each)
-
-
-@float64
-def contraction(
-    problem: Problem, gamma: Gamma, theta: Theta, eta: Float[ArrayLike, ""], M: int = 1, sampling: Sampling = "iid"
-) -> Float[Array, ""]:
-    """The factor by which second moments shrink per round in the long run; stable in mean square iff below 1."""
-    w, _ = sampling_weights(problem, M, sampling)
-    return jnp.abs(jnp.linalg.eigvalsh(_second_moment_map(problem, gamma, theta, eta, w))).max()
-
-
-@float64
-def stationary_covariance(
-    problem: Problem,
-    gamma: Gamma,
-    theta: Theta,
-    eta: Float[ArrayLike, ""],
-    *,
-    M: int = 1,
-    sampling: Sampling = "iid",
-    noise: Noise = None,
-) -> Float[Array, "d d"]:
-    """Sigma = lim Cov(x_t) with constant rates, about the surrogate minimiser where the mean ends.
-
-    E||x_inf - x*||^2 = tr Sigma + ||x*(gamma, Theta) - x*||^2: what Theorem 6 bounds, exactly.
-    """
-    rate = contraction(problem, gamma, theta, eta, M, sampling)
-    if is_concrete(rate) and not rate < 1:
-        raise ValueError(f"eta must keep the second moments stable, got a growth of {float(rate):.6g} per round")
-    w, v = sampling_weights(problem, M, sampling)
-    H_i = client_hessians(problem, gamma, theta)
-    h_i = jnp.einsum("nij,nj->ni", H_i, surrogate_minimizer(problem, gamma, theta) - problem.c)
-    N = w * jnp.einsum("n,ni,nj->ij", problem.p, h_i, h_i)
-    N = N + jnp.einsum("n,nij->ij", v, message_noise(problem, gamma, theta, noise))
-    L = _second_moment_map(problem, gamma, theta, eta, w)
-    source = jnp.asarray(eta, jnp.float64) ** 2 * N.ravel()
-    return jnp.linalg.solve(jnp.eye(len(L)) - L, source).reshape(N.shape)
-
-
-@float64
-def noise_at_minimizer(
-    problem: Problem, gamma: Gamma, theta: Theta, *, M: int = 1, sampling: Sampling = "iid", noise: Noise = None
-) -> Float[Array, ""]:
-    """sigma_*^2 = E||q||^2 at the surrogate minimiser: (1/M)(E_i||Q_i A_i (x_gamma* - c_i)||^2 + E_i V_i) if iid."""
-    w, v = sampling_weights(problem, M, sampling)
-    gap = surrogate_minimizer(problem, gamma, theta) - problem.c
-    h_i = jnp.einsum("nij,nj->ni", client_hessians(problem, gamma, theta), gap)
-    V = jnp.trace(message_noise(problem, gamma, theta, noise), axis1=-2, axis2=-1)
-    return w * (problem.p @ jnp.sum(h_i**2, -1)) + v @ V
+from theory.surrogate import Gamma, client_rate, surrogate_minimizer
 
 
 class SurrogateRange(NamedTuple):
@@ -257,9 +49,9 @@ def descent_bound(
 
 @float64
 def fixed_server_bound(
-    problem: Problem, x: Float[ArrayLike, "d"], gamma: Gamma, K: int, eta: Float[ArrayLike, ""], t: int | None, *,
-    M: int = 1, sampling: Sampling = "iid", noise: Noise = None,
-) -> Float[Array, ""]:  # fmt: skip
+    problem: Problem, x: Float[ArrayLike, "d"], gamma: Gamma, K: int, eta: Float[ArrayLike, ""],
+    t: Float[ArrayLike, "*T"] | None, *, M: int = 1, sampling: Sampling = "iid", noise: Noise = None,
+) -> Float[Array, "*T"]:  # fmt: skip
     """Theorem 6 repaired: (1 - eta mu_gamma)^t ||x_1 - x_gamma*||^2 + 2 eta sigma_*^2 / mu_gamma, eta <= 1/(2 L_gamma).
 
     Without t: one step of it, where the last term is only 2 eta^2 sigma_*^2.
@@ -272,7 +64,7 @@ def fixed_server_bound(
     variance = 2 * eta * noise_at_minimizer(problem, gamma, theta, M=M, sampling=sampling, noise=noise)
     if t is None:
         return (1 - eta * surrogate.mu) * start + eta * variance
-    return (1 - eta * surrogate.mu) ** t * start + variance / surrogate.mu
+    return (1 - eta * surrogate.mu) ** jnp.asarray(t, jnp.float64) * start + variance / surrogate.mu
 
 
 @float64

@@ -16,13 +16,6 @@ from theory.claims import moments
 pytestmark = pytest.mark.x64
 
 
-def theta_named(text):
-    """'1:3' is Theta_{1:3}, 'Theta_3' is Theta_3."""
-    if text.startswith("1:"):
-        return (1.0,) * int(text[2:])
-    return (0.0,) * (int(text.removeprefix("Theta_")) - 1) + (1.0,)
-
-
 def setting(inputs, problems):
     """The problem, the FedAvg weights, the surrogate minimiser and the options of an instance."""
     problem, gamma, K = problem_of(problems[inputs["problem"]]), number(inputs["gamma"]), inputs["K"]
@@ -33,34 +26,6 @@ def setting(inputs, problems):
         optimum=theory.surrogate_minimizer(problem, gamma, (1.0,) * K), sampling="full" if full else "iid",
         range=convergence.surrogate_range(problem, gamma, K), variance=variance,
     )  # fmt: skip
-
-
-def stationary(inputs, problems):
-    problem, gamma = problem_of(problems[inputs["problem"]]), number(inputs["gamma"])
-    theta, eta, M = theta_named(inputs["Theta"]), number(inputs["eta"]), inputs["M"]
-    noise = np.eye(problem.c.shape[1]) if inputs["gradient_noise_cov"] == "I" else None
-    Sigma = convergence.stationary_covariance(problem, gamma, theta, eta, M=M, noise=noise)
-    bias = theory.surrogate_minimizer(problem, gamma, theta) - theory.minimizer(problem)
-    return {
-        "Sigma": Sigma,
-        "trace": jnp.trace(Sigma),
-        "bias_sq": bias @ bias,
-        "MSE_to_x_star": jnp.trace(Sigma) + bias @ bias,
-        "ms_contraction": convergence.contraction(problem, gamma, theta, eta, M),
-    }
-
-
-def transient(inputs, problems):
-    problem, gamma, theta = (
-        problem_of(problems[inputs["problem"]]),
-        number(inputs["gamma"]),
-        theta_named(inputs["Theta"]),
-    )
-    optimum = theory.surrogate_minimizer(problem, gamma, theta)
-    found = convergence.mean_square_error(
-        problem, array(inputs["x1"]), gamma, theta, array(inputs["etas"]), 3, M=inputs["M"], target=optimum
-    )
-    return {"E_sq_dist_to_x_gamma": found[-1]}
 
 
 def descent(inputs, problems):
@@ -135,8 +100,6 @@ def message_variance(inputs, problems):
 
 EVALUATE = {
     "L17": message_variance,
-    "B10": stationary,
-    "B10t": transient,
     "L19": descent,
     "T6": fixed_server,
     "T7": decaying_server,
@@ -144,30 +107,6 @@ EVALUATE = {
 }
 
 INSTANCES = [
-    (
-        "B10",
-        {
-            "inputs": {
-                "problem": "P4", "gamma": "1/5", "Theta": "1:2", "eta": "1/20", "M": 3, "B": 1,
-                "gradient_noise_cov": "I", "sampling": "iid",
-            },
-            "expected": {
-                "trace": "0.039483077827761008158",
-                "bias_sq": "0.011880589442087311903",
-                "ms_contraction": 0.8080555340023609,
-            },
-        },
-    ),
-    (
-        "B10t",
-        {
-            "inputs": {
-                "problem": "P2", "gamma": "1/4", "Theta": "Theta_3", "x1": ["1", "1"],
-                "etas": ["1/10", "1/20", "1/5"], "M": 1, "G": 0,
-            },
-            "expected": {"E_sq_dist_to_x_gamma": "1.037358993572970962357143"},
-        },
-    ),
     (
         "L19",
         {

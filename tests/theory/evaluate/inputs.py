@@ -13,8 +13,8 @@ from theory.enumeration import batch_sequences
 
 
 def number(text):
-    """'3/4', '0.25' or 2 as a float, correctly rounded."""
-    return float(Fraction(str(text)))
+    """'3/4', '0.25', 2 or True as a float, correctly rounded."""
+    return float(text) if isinstance(text, bool) else float(Fraction(str(text)))
 
 
 def array(nested):

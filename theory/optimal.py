@@ -1,0 +1,110 @@
+r"""The best weights Theta in the worst case.
+
+Over all spectra in [mu, L] the surrogate Hessian has eigenvalues :math:`\lambda s(\lambda)`,
+:math:`s(\lambda) = \sum_k \theta_k (1-\gamma\lambda)^{k-1}`, so the best conditioned surrogate is a linear programme,
+
+.. math:: \min R \quad \text{s.t.} \quad 1 \le \lambda s(\lambda) \le R \text{ on } [\mu, L], \quad \theta \ge 0,
+
+and so is a floor on :math:`\chi_\mu = s(L)/s(\mu)`, which bounds how far the minimiser moves (Theorem 3). Always
+:math:`\tilde\kappa \ge \kappa\chi_\mu`, with equality where :math:`\lambda s(\lambda)` is least at mu and largest at L.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from theory.methods import polynomial_range, turns
+from theory.problems import check_curvatures
+from theory.surrogate import Gamma, Theta, client_rate
+
+
+class BestTheta(NamedTuple):
+    """Weights that sum to 1, the condition number they guarantee, and their chi_mu = s(L)/s(mu)."""
+
+    theta: Float[np.ndarray, "K"]
+    condition_number: float
+    chi_mu: float
+
+
+def worst_condition(gamma: Gamma, theta: Theta, mu: float, L: float) -> float:
+    """kappa~ = max / min of lambda s(lambda) on [mu, L]: what Theta guarantees of the surrogate of any such spectra."""
+    least, largest = polynomial_range(gamma, theta, mu, L)
+    return largest / least if least > 0 else float("inf")
+
+
+def optimal_theta(
+    mu: float,
+    L: float,
+    gamma: Gamma,
+    K: int,
+    *,
+    chi_mu_min: float | None = None,
+    points: int = 801,
+    tolerance: float = 1e-6,
+) -> BestTheta:
+    """The nonnegative theta_1, ..., theta_K with the least worst-case condition number, by HiGHS.
+
+    The constraints are put on a Chebyshev grid and then also where the solution's polynomial turns, until the
+    condition number over the whole interval is that of the grid. The best Theta need not be the only one.
+
+    Args:
+      chi_mu_min: keep s(L)/s(mu) at least this, at most 1: less bias for a worse condition number.
+      points: size of the grid.
+      tolerance: by how much, relatively, the condition number may exceed the grid's.
+    """
+    from scipy.optimize import linprog
+
+    check_curvatures(mu, L)
+    rate = float(client_rate(gamma))
+    if isinstance(K, bool) or int(K) != K or K < 1:
+        raise ValueError(f"K must be an integer >= 1, got {K!r}")
+    if not rate >= 0:
+        raise ValueError(f"gamma must be >= 0, got {rate}")
+    if chi_mu_min is not None and not 0 < chi_mu_min <= 1:
+        raise ValueError(f"chi_mu_min must be in (0, 1], got {chi_mu_min}")
+    grid = (L + mu) / 2 - (L - mu) / 2 * np.cos(np.pi * np.arange(points) / (points - 1))
+
+    def powers(at):
+        return (1 - rate * np.asarray(at)[..., None]) ** np.arange(K)
+
+    for _ in range(30):
+        rows = grid[:, None] * powers(grid)
+        ones, zeros = np.ones((len(grid), 1)), np.zeros((len(grid), 1))
+        A, b = [np.hstack([-rows, zeros]), np.hstack([rows, -ones])], [-np.ones(len(grid)), np.zeros(len(grid))]
+        if chi_mu_min is not None:
+            A.append(np.append(chi_mu_min * powers(mu) - powers(L), 0.0)[None])
+            b.append(np.zeros(1))
+        found = linprog(
+            np.eye(K + 1)[K],
+            A_ub=np.vstack(A),
+            b_ub=np.concatenate(b),
+            method="highs",
+            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        )
+        if found.status != 0:
+            raise ValueError(
+                f"mu, L, gamma, K and chi_mu_min must allow a positive definite surrogate: {found.message}"
+            )
+        theta = np.maximum(found.x[:K], 0.0)
+        theta[theta < 1e-12 * theta.max()] = 0.0
+        if worst_condition(rate, theta, mu, L) <= (1 + tolerance) * found.fun:
+            break
+        grid = np.sort(np.concatenate([grid, turns(rate, theta, mu, L)]))
+    else:
+        raise ValueError(f"tolerance must be one that the solver reaches, got {tolerance}")
+    theta = theta / theta.sum()
+    chi = float((powers(L) @ theta) / (powers(mu) @ theta))
+    return BestTheta(theta, worst_condition(rate, theta, mu, L), chi)
+
+
+def optimal_theta_two(mu: float, L: float, gamma: float) -> BestTheta:
+    r"""K = 2 in closed form: :math:`\theta_2/\theta_1 = 1/(\gamma(L+\mu) - 1)`, which is kappa at gamma = 1/L, and
+    :math:`\tilde\kappa = (\kappa+1)^2/(4\kappa)`, the Chebyshev optimum; for :math:`\gamma \le 1/(L+\mu)` Theta_2."""
+    check_curvatures(mu, L)
+    excess = gamma * (L + mu) - 1
+    theta = np.array([excess, 1.0]) if excess > 0 else np.array([0.0, 1.0])
+    chi = float((theta @ [1, 1 - gamma * L]) / (theta @ [1, 1 - gamma * mu]))
+    kappa = L / mu
+    condition = (kappa + 1) ** 2 / (4 * kappa) if excess > 0 else worst_condition(gamma, theta, mu, L)
+    return BestTheta(theta / theta.sum(), condition, chi)
