@@ -55,9 +55,10 @@ def diagnose(
     loaded = tasks.load(task)
     params: Any = loaded.init(jax.random.key(seed))
     if rounds:
-        *_, last = train(loaded, Run(rounds=rounds, seed=seed))
+        *_, last = train(loaded, Run(task, rounds=rounds, seed=seed))
         params = last.state.params
-        assert last.evaluation is not None  # the last progress always has one
+        if last.evaluation is None:
+            raise ValueError(f"--rounds must end before the run diverges, got {rounds}: {last.diverged}")
         say(f"{task}: {parameters(params):,} parameters, {rounds} rounds, loss f(x) = {last.evaluation.loss:.4f}")
     found = run(
         loaded, params, gammas=gammas or None, thetas=thetas, clients=clients, examples=examples, depth=depth,
