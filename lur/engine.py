@@ -147,6 +147,7 @@ def rounds_of(
 ) -> tuple[State, Info]:
     """Up to `capacity` rounds in one loop over a resident store. How many is a value: it does not recompile."""
 
+    @jax.jit  # traced once, for its shapes and for the loop
     def one(state: State) -> tuple[State, Info]:
         key = round_key(seed, state.round)
         chosen = sample_clients(key, plan.N, plan.M)

@@ -158,6 +158,7 @@ def on_one_device(run: Own, inputs: PyTree, weights: Float[Array, "M"] | None, a
     if at_once is None or (at_once > 1 and at_once >= M):
         messages, told = jax.vmap(run)(inputs)
         return jax.tree.map(lambda m: weighted_mean(m, weights), messages), told
+    run = jax.jit(run)  # traced once, for its shapes and for the loop
     weights = uniform(run, inputs) if weights is None else weights
     inputs, weights = filled_up(inputs, weights, at_once)
     groups = jax.tree.map(lambda leaf: leaf.reshape(-1, at_once, *leaf.shape[1:]), (weights, inputs))
