@@ -95,11 +95,21 @@ def diagnose(
     for theta in weights:
         for gamma in gammas[:1] if len(theta) == 1 else gammas:
             raw = _measure(task.loss, unravel, theta, depth, probes, x, data, jnp.asarray(gamma, x.dtype), key)
-            ritz, ritz_predicted, asymmetry, jacobian_gap, message_gap = jax.tree.map(np.asarray, raw)
+            ritz, ritz_predicted, skew, off, gap = jax.tree.map(np.asarray, raw)
             M = len(jax.tree.leaves(data)[0])
             spent = M * (len(theta) * (3 * depth + 3 * probes) + len(theta) - 1)
-            ends, gaps = (spectrum(*ritz), spectrum(*ritz_predicted)), (float(jacobian_gap), float(message_gap))
-            found.append(Diagnosis(float(gamma), theta, *ends, float(asymmetry), *gaps, spent))
+            found.append(
+                Diagnosis(
+                    float(gamma),
+                    theta,
+                    spectrum(*ritz),
+                    spectrum(*ritz_predicted),
+                    float(skew),
+                    float(off),
+                    float(gap),
+                    spent,
+                )
+            )
     return found
 
 
