@@ -12,6 +12,7 @@ import tyro
 from lur.commands.bench import bench
 from lur.commands.data import DESCRIPTION as DATA
 from lur.commands.data import app as data_app
+from lur.commands.report import report
 from lur.commands.reproduce import reproduce
 from lur.commands.siblings import check_folder, require_sibling
 from lur.commands.sweep import decay, sweep, tune
@@ -113,6 +114,7 @@ app.command(sweep)
 app.command(tune)
 app.command(decay)
 app.command(reproduce)
+app.command(report)
 
 
 @app.command

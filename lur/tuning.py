@@ -20,6 +20,8 @@ from lur.runs.sweep import configured
 from lur.sweep import Sweep
 
 LAST = 100
+TRAINS = 0.95
+"""Of its first loss, what a cell that trains ends below."""
 
 
 class Cell(NamedTuple):
@@ -89,8 +91,8 @@ def tail(cell: Cell, rounds: int) -> float:
 
 
 def settles(cell: Cell, rounds: int) -> bool:
-    """Whether a cell trains: it did not diverge, and its loss ends below where it began."""
-    return tail(cell, rounds) < cell.loss[0] if len(cell.loss) else False
+    """Whether a cell trains: it did not diverge, and its loss ends below where it began, by at least a twentieth."""
+    return tail(cell, rounds) < TRAINS * cell.loss[0] if len(cell.loss) else False
 
 
 class Tuned(NamedTuple):
@@ -127,6 +129,13 @@ def best_of(cells: Iterable[Cell], rounds: int) -> Cell | None:
     """The cell with the lowest loss at the end; of those alike the first."""
     ended = [cell for cell in cells if math.isfinite(tail(cell, rounds))]
     return min(ended, key=lambda cell: tail(cell, rounds), default=None)
+
+
+def best_cells(found: Swept) -> list[Cell]:
+    """The cell of the best eta for each gamma, where there is one, smallest gamma first."""
+    by = ([cell for cell in found.cells if cell.gamma == gamma] for gamma in sorted(found.sweep.client_lr))
+    best = (best_of(own, found.sweep.run.rounds) for own in by)
+    return [cell for cell in best if cell is not None]
 
 
 COLUMNS = ("gamma", "eta", "loss", "f", "cells", "diverged", "at_the_edge")

@@ -8,7 +8,7 @@ from typing import Any
 import tyro
 
 from lur.commands.bars import bar
-from lur.commands.flags import RATES, Decaying, DecayFlags, Swept, SweepFlags, rates, run_of
+from lur.commands.flags import RATES, DecayFlags, Decaying, SweepFlags, Swept, rates, run_of
 
 ALL = SweepFlags()
 ALL_DECAYING = DecayFlags()
@@ -159,9 +159,8 @@ def run_sweep(path: Path, loaded: Any, asked: Any, stop: Any, say: Say, quiet: b
     cells, rounds = len(asked.cells), asked.run.rounds
     about = loaded.store.about
     origin = "generated data" if about.get("generated") else str(about.get("source", "data"))
-    say(
-        f"{asked.run.task}: {cells} cells, {loaded.store.clients:,} clients, {loaded.store.examples:,} examples ({origin})"
-    )
+    size = f"{loaded.store.clients:,} clients, {loaded.store.examples:,} examples"
+    say(f"{asked.run.task}: {cells} cells, {size} ({origin})")
     with bar(quiet, "loss") as progress:
         line = progress.add_task("cell rounds", total=cells * rounds, loss="")
         with closing(sweep_in(path, loaded, asked, stop=stop, chunk=chunk, say=say)) as parts:
