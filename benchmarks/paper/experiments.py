@@ -48,6 +48,7 @@ class Lab:
         self.only = tuple(only)
         self.stop = Stop() if stop is None else stop
         self.stores = stores or {}
+        self.found: dict[Path, Swept] = {}
 
     def task(self, run: Run) -> Any:
         """The task of a run, its data loaded once."""
@@ -64,13 +65,16 @@ class Lab:
         return replace(run, store=self.stores[name], clients=None) if name in self.stores else run
 
     def swept(self, path: Path, sweep: Sweep) -> Swept:
-        """A sweep, run or resumed or read."""
+        """A sweep, run or resumed or read, once."""
+        if path in self.found:
+            return self.found[path]
         with closing(sweep_in(path, self.task(sweep.run), sweep, stop=self.stop, chunk=pace, say=self.say)) as parts:
             for _ in parts:
                 pass
         if self.stop.signal is not None:
             raise Interrupted
-        return tuning.read_sweep(path)
+        self.found[path] = tuning.read_sweep(path)
+        return self.found[path]
 
     def grid(self, name: str) -> Swept:
         """The sweep of a task over gamma and eta."""

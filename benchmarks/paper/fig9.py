@@ -1,4 +1,4 @@
-"""Figure 9: LocalUpdateDecay, started with the largest gamma that does not diverge, beside the tuned rates, on Stack Overflow.
+"""Figure 9: LocalUpdateDecay, from the largest gamma that does not diverge, beside the tuned rates, on Stack Overflow.
 
     lur reproduce fig9 --scale small
 

@@ -22,7 +22,8 @@ from lur.tuning import power, read_sweep, tail, tuned
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #111 }
 h1 { font-size: 1.5rem } h2 { font-size: 1.2rem; border-top: 1px solid #ccc; padding-top: 1rem } h3 { font-size: 1rem }
-table { border-collapse: collapse; margin: .5rem 0 } td, th { padding: .15rem .7rem; text-align: left; vertical-align: top }
+table { border-collapse: collapse; margin: .5rem 0 }
+td, th { padding: .15rem .7rem; text-align: left; vertical-align: top }
 th { border-bottom: 1px solid #999 } td.n { text-align: right; font-variant-numeric: tabular-nums }
 img { max-width: 100% } pre { background: #f5f5f5; padding: .7rem; overflow-x: auto; font-size: 12px }
 .yes { color: #00724f } .no { color: #b34700; font-weight: 600 } .open { color: #555 }
@@ -39,7 +40,8 @@ def page(paths: Sequence[Path]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f"<title>lur: report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>lur: report</h1>\n{body}</body>\n</html>\n"
+        f"<title>lur: report</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<h1>lur: report</h1>\n{body}</body>\n</html>\n"
     )
 
 
