@@ -27,7 +27,7 @@ TRAINS = 0.95
 class Cell(NamedTuple):
     """One pair of rates: its rounds as far as they go, its evaluations (round, f, accuracy), and how it diverged."""
 
-    index: int
+    number: int
     gamma: float
     eta: float
     loss: np.ndarray
@@ -76,7 +76,15 @@ def read_sweep(path: Path) -> Swept:
             evaluations[cell].append((line["round"], number(line["f"][k]), accuracy))
         diverged |= {int(cell): (line["round"], why) for cell, why in line.get("diverged", {}).items()}
     cells = tuple(
-        Cell(k, *sweep.cells[k], *(np.asarray(v) for v in columns[k].values()), tuple(evaluations[k]), diverged.get(k))
+        Cell(
+            k,
+            *sweep.cells[k],
+            np.asarray(columns[k]["loss"]),
+            np.asarray(columns[k]["update_norm"]),
+            np.asarray(columns[k]["client_lr"]),
+            tuple(evaluations[k]),
+            diverged.get(k),
+        )
         for k in range(count)
     )
     environment = folder.read_json(path / "environment.json")

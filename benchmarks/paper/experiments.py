@@ -44,7 +44,8 @@ class Lab:
         only: Sequence[str] = (),
         stores: dict[str, Path] | None = None,
     ):
-        self.runs, self.scale, self.say = runs, scale, say
+        self.runs, self.say = runs, say
+        self.scale: Scale = scale
         self.only = tuple(only)
         self.stop = Stop() if stop is None else stop
         self.stores = stores or {}

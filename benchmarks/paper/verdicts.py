@@ -56,7 +56,10 @@ class Crossing(NamedTuple):
 
 def crossings(cells: Sequence[Cell], block: int, evaluated: bool) -> list[Crossing]:
     """Each larger gamma against the smallest; the first cell is the smallest."""
-    curves = [Curve(0.0, cell.gamma, *map(tuple, curve_of(cell, block, evaluated)), ()) for cell in cells]
+    curves = []
+    for cell in cells:
+        rounds, losses = curve_of(cell, block, evaluated)
+        curves.append(Curve(0.0, cell.gamma, tuple(rounds), tuple(losses), ()))
     made = []
     for other in curves[1:]:
         if not other.rounds or other.rounds != curves[0].rounds:
@@ -82,7 +85,7 @@ def early_and_late(task: str, found: Swept, eta: float, block: int, evaluated: b
         )
     else:
         ends = ", ".join(
-            f"gamma {row.gamma:g}: leads to {row.lead} of {row.last}, ends at {row.late:.3g}" for row in rows
+            f"gamma {row.gamma:g}: leads to {row.lead} of {row.last}, ends at {row.late:.4g}" for row in rows
         )
         shows = f"eta {eta:g}: no gamma leads gamma {cells[0].gamma:g} early and loses late ({ends} times its loss)"
     others = [
@@ -110,8 +113,8 @@ def tuning_helps(task: str, found: Swept, eta: float) -> Statement:
         return Statement(task, said, f"fewer than two gammas are left at eta {eta:g}", None)
     before, after = spread([fixed[g] for g in both]), spread([best[g] for g in both])
     shows = (
-        f"over {len(both)} gammas the largest final loss is {before:.3g} times the smallest at eta {eta:g}, "
-        f"{after:.3g} times with tuned eta"
+        f"over {len(both)} gammas the largest final loss is {before:.4g} times the smallest at eta {eta:g}, "
+        f"{after:.4g} times with tuned eta"
     )
     return Statement(task, said, shows, after < before)
 
@@ -137,7 +140,7 @@ def tied_is_not_best(task: str, found: Swept) -> Statement:
     if not tied:
         return Statement(task, said, "no cell with gamma = eta is left", None)
     best = float(np.nanmin(every))
-    shows = f"the best tied pair ends at {min(tied):.4g}, {min(tied) / best:.3g} times the best of the grid"
+    shows = f"the best tied pair ends at {min(tied):.4g}, {min(tied) / best:.4g} times the best of the grid"
     return Statement(task, said, shows, min(tied) > best)
 
 

@@ -67,7 +67,7 @@ def measure(rounds: int = 200, processes: int | None = 6, say: Callable[[str], N
         say(f"  {len(cells)} calls of train, in this process: {calls:.1f} s")
         shared = timed(lambda: shared_program(task, asked))
         say(f"  {len(cells)} runs of one compiled program, in this process: {shared:.1f} s")
-        gaps = [np.abs(cell.loss / losses[cell.index][: len(cell.loss)] - 1).max() for cell in found.cells]
+        gaps = [np.abs(cell.loss / losses[cell.number][: len(cell.loss)] - 1).max() for cell in found.cells]
         # as processes
         rates = ["--client-lr", ",".join(map(repr, GAMMAS)), "--server-lr", ",".join(map(repr, ETAS))]
         options = ["--rounds", str(rounds), "--quiet"]

@@ -19,7 +19,7 @@ rounds of all groups.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def sweep_in(
     chunk: int | Callable[[float], int] = 10,
     say: Callable[[str], None] = print,
     memory: int | None = None,
-) -> Iterator[Part]:
+) -> Generator[Part]:
     """The sweep in a run folder, begun or continued; yields what is new. A finished one yields nothing.
 
     `say` is told what was found; `memory` are the bytes to use, by default half of what is free.

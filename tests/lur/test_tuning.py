@@ -51,7 +51,7 @@ def test_the_best_eta():
     ]
     assert [r.loss for r in rows[:2]] == [2.0, 3.25]
     assert rows[0].at_the_edge
-    assert [c.index for c in best_cells(FOUND)] == [0, 2]
+    assert [c.number for c in best_cells(FOUND)] == [0, 2]
 
 
 def test_which_rounds_count():

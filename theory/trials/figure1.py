@@ -69,7 +69,7 @@ def points() -> dict[str, list[dict[str, float]]]:
 
 @float64
 def draw(
-    folder: Path, rows: dict[str, list[dict[str, float]]] | None = None, name: str = "figure1"
+    folder: Path, rows: dict[str, list[dict[str, float]]] | None = None, stem: str = "figure1"
 ) -> tuple[Path, Path]:
     """Draw the figure into a folder as figure1.svg and figure1.png, with its numbers, `points`, in figure1.csv."""
     rows = points() if rows is None else rows
@@ -98,5 +98,5 @@ def draw(
         ",".join(f"{row[key]:.15g}" for key in header) for panel in rows.values() for row in panel
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
-    return plots.save(figure, folder, name)
+    (folder / f"{stem}.csv").write_text("\n".join(lines) + "\n")
+    return plots.save(figure, folder, stem)

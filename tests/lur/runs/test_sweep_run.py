@@ -63,7 +63,7 @@ def test_what_a_folder_holds(whole):
         assert [t for t, *_ in cell.evaluations] == ([] if cell.diverged and cell.diverged[0] < 10 else [10, 20])
     result = json.loads((whole / "result.json").read_text())
     assert result["diverged"] == {
-        str(cell.index): {"round": cell.diverged[0], "why": cell.diverged[1]} for cell in found.cells if cell.diverged
+        str(cell.number): {"round": cell.diverged[0], "why": cell.diverged[1]} for cell in found.cells if cell.diverged
     }
     assert run(whole)[1] == [f"{whole}: finished; nothing is left to do"]
 
