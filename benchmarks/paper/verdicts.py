@@ -98,8 +98,8 @@ def early_and_late(task: str, found: Swept, eta: float, block: int, evaluated: b
 
 
 def spread(losses: Sequence[float]) -> float:
-    """The largest loss over the smallest."""
-    return max(losses) / min(losses)
+    """The gap between the largest and the smallest loss: suboptimality, as a difference."""
+    return max(losses) - min(losses)
 
 
 def tuning_helps(task: str, found: Swept, eta: float) -> Statement:
@@ -111,10 +111,12 @@ def tuning_helps(task: str, found: Swept, eta: float) -> Statement:
     both = sorted(set(best) & set(fixed))
     if len(both) < 2:
         return Statement(task, said, f"fewer than two gammas are left at eta {eta:g}", None)
-    before, after = spread([fixed[g] for g in both]), spread([best[g] for g in both])
+    ends = [[losses[g] for g in both] for losses in (fixed, best)]
+    before, after = (spread(losses) for losses in ends)
+    ratios = [max(losses) / min(losses) for losses in ends]
     shows = (
-        f"over {len(both)} gammas the largest final loss is {before:.4g} times the smallest at eta {eta:g}, "
-        f"{after:.4g} times with tuned eta"
+        f"over {len(both)} gammas the gap between the largest and the smallest final loss is {before:.4g} at eta {eta:g} "
+        f"and {after:.4g} with tuned eta; as a ratio {ratios[0]:.4g} and {ratios[1]:.4g}"
     )
     return Statement(task, said, shows, after < before)
 

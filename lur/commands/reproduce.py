@@ -81,7 +81,7 @@ def paper(
         lab = Lab(runs, scale, say, stop, () if task is None else (task,), stores)
         for name in names:
             if what == "all" and not has_part(name, lab):
-                say(f"{name}: its task is not run at scale {scale}")
+                say(f"{name}: not about the tasks that are run")
                 continue
             try:
                 made = import_module(f"benchmarks.paper.{name}").make(lab, out)
@@ -102,14 +102,19 @@ TASKS = {
     "table6": "stackoverflow_nwp",
     "table7": "stackoverflow_tp",
 }
+ON_YOGI = ("fig6", "fig7", "fig9")
 
 
 def has_part(name: str, lab: Any) -> bool:
-    """Whether `all` makes this table: it has the tasks of its scale, or the one asked for."""
-    from benchmarks.paper.scales import tasks_of
+    """Whether `all` makes this figure or table: it is about the tasks of its scale, or about the one asked for."""
+    from benchmarks.paper.scales import YOGI, tasks_of
 
-    task = TASKS.get(name)
-    return task is None or task in (lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale)))
+    asked = lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale))
+    if name in TASKS:
+        return TASKS[name] in asked
+    if name == "fig1" or name.startswith("table"):
+        return True
+    return any((task in YOGI) == (name in ON_YOGI) for task in asked)
 
 
 def heterogeneity(task: str, out: Path, rounds: int | None, say: Callable[[str], None]) -> int:
