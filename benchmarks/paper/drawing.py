@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +69,7 @@ def curves(
                 (task, plain, line.cell.gamma, line.cell.eta, t, f"{v:.9g}")
                 for t, v in zip(rounds, losses, strict=True)
             ]
-        ax.set(title=f"{NAMES[task]}\n{lab.data(task)}", xlabel="round", yscale="log")
+        ax.set(title=headed(NAMES[task], lab.data(task)), xlabel="round", yscale="log")
         ax.title.set_fontsize(7)
         ax.legend(fontsize=6)
     axes[0].set_ylabel("training loss")
@@ -98,12 +99,17 @@ def norms(
                 (task, line.cell.gamma, line.cell.eta, t, f"{m:.9g}", f"{s:.9g}")
                 for t, m, s in zip(ends, mean, deviation, strict=True)
             ]
-        ax.set(title=f"{NAMES[task]}, blocks of {block}\n{lab.data(task)}", xlabel="round")
+        ax.set(title=headed(f"{NAMES[task]}, blocks of {block} rounds", lab.data(task)), xlabel="round")
         ax.title.set_fontsize(7)
         ax.legend(fontsize=6)
     axes[0].set_ylabel(r"$\|q_t\|$")
     figure.suptitle(f"{title} (scale: {lab.scale})", fontsize=9)
     return written(figure, name, ("task", "gamma", "eta", "round", "mean", "spread"), rows, out)
+
+
+def headed(name: str, data: str) -> str:
+    """A panel's title: the task and its data, in lines that fit."""
+    return "\n".join([name, *wrap(data, 50)])
 
 
 def written(figure: Any, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]], out: Path) -> list[Path]:

@@ -115,8 +115,8 @@ def tuning_helps(task: str, found: Swept, eta: float) -> Statement:
     before, after = (spread(losses) for losses in ends)
     ratios = [max(losses) / min(losses) for losses in ends]
     shows = (
-        f"over {len(both)} gammas the gap between the largest and the smallest final loss is {before:.4g} at eta {eta:g} "
-        f"and {after:.4g} with tuned eta; as a ratio {ratios[0]:.4g} and {ratios[1]:.4g}"
+        f"over {len(both)} gammas the gap between the largest and the smallest final loss is {before:.4g} at "
+        f"eta {eta:g} and {after:.4g} with tuned eta; as a ratio {ratios[0]:.4g} and {ratios[1]:.4g}"
     )
     return Statement(task, said, shows, after < before)
 
