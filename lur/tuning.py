@@ -100,7 +100,7 @@ def tail(cell: Cell, rounds: int) -> float:
 
 def settles(cell: Cell, rounds: int) -> bool:
     """Whether a cell trains: it did not diverge, and its loss ends below where it began, by at least a twentieth."""
-    return tail(cell, rounds) < TRAINS * cell.loss[0] if len(cell.loss) else False
+    return bool(len(cell.loss)) and tail(cell, rounds) < TRAINS * float(cell.loss[0])
 
 
 class Tuned(NamedTuple):

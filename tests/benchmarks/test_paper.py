@@ -63,9 +63,9 @@ def test_the_other_etas_are_told():
     assert found.shows.endswith("of the grid's other etas it appears at 1")
 
 
-@pytest.mark.parametrize(("better", "agrees"), [(0.6, True), (1.4, True), (1.5, False), (3.0, False)])
+@pytest.mark.parametrize(("better", "agrees"), [(0.6, True), (1.5, True), (1.6, False), (3.0, False)])
 def test_tuning_helps(better, agrees):
-    """The gap at eta = 0.01 is 1.5 - 0.5; with tuned eta it is that of `better` to 0.5, at most 1."""
+    """Over the last 12 rounds gamma = 1 has 1.5 x 10/12 + 2 x 2/12 = 1.583 at eta = 0.01: tuned, the lower of the two."""
     cells = [
         cell(0.0, ETA, SMALL),
         cell(1.0, ETA, (5, 4, 3, 2, 1.5)),
