@@ -65,7 +65,7 @@ def test_the_other_etas_are_told():
 
 @pytest.mark.parametrize(("better", "agrees"), [(0.6, True), (1.5, True), (1.6, False), (3.0, False)])
 def test_tuning_helps(better, agrees):
-    """Over the last 12 rounds gamma = 1 has 1.5 x 10/12 + 2 x 2/12 = 1.583 at eta = 0.01: tuned, the lower of the two."""
+    """Over the last 12 rounds gamma = 1 has 1.5 x 10/12 + 2 x 2/12 = 1.583 at eta = 0.01."""
     cells = [
         cell(0.0, ETA, SMALL),
         cell(1.0, ETA, (5, 4, 3, 2, 1.5)),

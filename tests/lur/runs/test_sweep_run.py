@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+import lur.sweep
 from lur import tasks
 from lur.config import Run
 from lur.runs import checkpoint
@@ -43,6 +44,20 @@ def content(path, sweep=SWEEP, memory=2**30):
     state = checkpoint.restore(path / "checkpoints", path, like, pytest.fail)
     leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state.state)]
     return [(path / name).read_text() for name in FILES], state.round, leaves
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once():
+    """The method, and with it the compiled program, is shared by sweeps that differ in nothing it depends on."""
+    make, made = lur.sweep.algorithm, {}
+
+    def algorithm(task, config):
+        key = replace(config, rounds=1, evaluate_every=None, checkpoint_every=None, server_lr=0.0)
+        return made.setdefault((id(task), key), make(task, config))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lur.sweep, "algorithm", algorithm)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +199,7 @@ def killed_and_whole(cache, tmp_path, rounds, kills):  # noqa: F811
 
 @pytest.mark.promote
 def test_killed_twice(cache, tmp_path):  # noqa: F811
-    killed_and_whole(cache, tmp_path, 60, 2)
+    killed_and_whole(cache, tmp_path, 30, 2)
 
 
 @pytest.mark.full
