@@ -31,11 +31,11 @@ def sweep(
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
         config: A TOML file, as `lur config` prints it; flags go before it.
-        run_dir: The folder of the sweep; by default runs/sweep-TASK.
+        run_dir: The folder of the sweep; by default runs/sweep-TASK. Of one that was cut it is enough.
         tied: eta = gamma, as in vanilla FedAvg; then --server-lr is left out.
         quiet: Print nothing.
     """
-    status, found = swept(task, config, run_dir or Path("runs") / f"sweep-{task}", "sweep", tied, quiet, flags)
+    status, found, _ = swept(task, config, run_dir, "sweep", tied, quiet, flags)
     if found is not None and not quiet:
         print(cells_table(found))
     return status
@@ -64,8 +64,7 @@ def tune(
     """
     from lur import tuning
 
-    path = run_dir or Path("runs") / f"tune-{task}"
-    status, found = swept(task, config, path, "tune", False, quiet, flags)
+    status, found, path = swept(task, config, run_dir, "tune", False, quiet, flags)
     if found is None or not found.finished:
         return status
     rows = tuning.tuned(found)
@@ -98,11 +97,13 @@ def decay(
     from lur import tuning
     from lur.sweep import LARGEST_GAMMAS
 
-    path = run_dir or Path("runs") / f"decay-{task}"
+    if not task and config is None:
+        raise ValueError("expected a task or --config FILE, got neither")
+    path = run_dir or Path("runs") / f"decay-{run_of(task, config, flags, without=RATES).task}"
     gammas = sorted(rates("client_lr", flags.client_lr, LARGEST_GAMMAS), reverse=True)
     for gamma in gammas:
         one = replace(flags, client_lr=repr(gamma), decay="paper" if flags.decay is None else flags.decay)
-        status, found = swept(task, config, path / f"gamma-{gamma:g}", "decay", False, quiet, one)
+        status, found, _ = swept(task, config, path / f"gamma-{gamma:g}", "decay", False, quiet, one)
         if status or found is None:
             return status
         best = tuning.best_of(found.cells, found.sweep.run.rounds)
@@ -122,31 +123,38 @@ def decay(
 
 
 def swept(
-    task: str, config: Path | None, path: Path, kind: str, tied: bool, quiet: bool, flags: Any
-) -> tuple[int, Any]:
-    """Run the sweep that the flags ask for; the exit status and what the folder then holds."""
+    task: str, config: Path | None, path: Path | None, kind: str, tied: bool, quiet: bool, flags: Any
+) -> tuple[int, Any, Path]:
+    """Run the sweep that the flags ask for; the exit status, what the folder then holds, and which that is."""
     from lur import tasks
     from lur.commands.train import data_options
     from lur.machine import prepare
     from lur.runs.stopping import stoppable
+    from lur.runs.sweep import configured
     from lur.sweep import ETAS, GAMMAS, Sweep
     from lur.tuning import read_sweep
 
-    if not task and config is None:
-        raise ValueError(f"expected a task, one of {', '.join(tasks.NAMES)}, or --config FILE, got neither")
     prepare()
     say: Say = (lambda line: None) if quiet else print
-    run = run_of(task, config, flags, without=RATES)
-    gammas = rates("client_lr", flags.client_lr, GAMMAS)
-    etas = () if tied and not flags.server_lr else rates("server_lr", flags.server_lr, ETAS)
-    asked = Sweep(run, gammas, etas, tied)
-    loaded = tasks.load(run.task, **data_options(run))
+    if task or config is not None:
+        run = run_of(task, config, flags, without=RATES)
+        gammas = rates("client_lr", flags.client_lr, GAMMAS)
+        etas = () if tied and not flags.server_lr else rates("server_lr", flags.server_lr, ETAS)
+        asked = Sweep(run, gammas, etas, tied)
+        path = path or Path("runs") / f"{kind}-{run.task}"
+    elif path is not None and (path / "run.json").exists():
+        if flags != type(flags)() or tied:
+            raise ValueError(f"the task must be given with other flags, got only --run-dir {path}")
+        asked = configured(path)
+    else:
+        raise ValueError(f"expected a task, one of {', '.join(tasks.NAMES)}, or --config FILE, got neither")
+    loaded = tasks.load(asked.run.task, **data_options(asked.run))
     with stoppable(quiet) as stop:
         run_sweep(path, loaded, asked, stop, say, quiet)
     if stop.signal is not None:
         say(f"  stopped: {path} keeps it")
-        return stop.status, None
-    return 0, read_sweep(path)
+        return stop.status, None, path
+    return 0, read_sweep(path), path
 
 
 def run_sweep(path: Path, loaded: Any, asked: Any, stop: Any, say: Say, quiet: bool) -> None:
