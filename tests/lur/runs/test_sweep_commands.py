@@ -13,7 +13,7 @@ def test_a_sweep_its_folder_and_its_page(lur, tmp_path):  # noqa: F811
     assert status == 0
     assert "all 4 cells in one program" in out
     assert "mean loss over the last 1 rounds" in out
-    assert [line.split() for line in out.splitlines()[-2:]][0][-2:] == ["x", "2"]
+    assert out.splitlines()[-2].split()[-2:] == ["x", "2"]
     path = tmp_path / "runs" / "sweep-quadratic"
     assert read_sweep(path).sweep.client_lr == (0.0, 0.1)
     assert "nothing is left to do" in lur("sweep", "--run-dir", path)[1]
@@ -45,7 +45,7 @@ def test_tune_and_decay(lur, tmp_path):  # noqa: F811
         (["sweep"], "expected a task, one of femnist"),
         (
             ["sweep", "quadratic", "--client-lr", "a,b"],
-            "--client-lr must be numbers with commas between them, got 'a,b'",
+            "--client-lr must be numbers with commas between",
         ),
         (["sweep", "quadratik"], "did you mean quadratic?"),
         (["sweep", "quadratic", "--tied", "--server-lr", "1"], "server_lr must be left out where it is tied"),
