@@ -7,6 +7,7 @@ counts for the others, unless all are asked for. Compiled programs are kept on t
 contender has run once before it is timed.
 """
 
+import resource
 import subprocess
 import sys
 import tempfile
@@ -35,17 +36,28 @@ ETAS = tuple(float(10 ** (k / 2)) for k in range(-6, 3))
 LUR = [sys.executable, "-c", "import sys; from lur.cli import main; sys.exit(main())"]
 
 
+class Spent(NamedTuple):
+    """Seconds on the clock, and of the processors: the second are the same if others hold the machine up."""
+
+    clock: float
+    cpu: float
+
+    def times(self, n: float) -> "Spent":
+        """n times as much."""
+        return Spent(n * self.clock, n * self.cpu)
+
+
 class Measured(NamedTuple):
-    """Seconds of each contender and the largest relative difference of any round's loss."""
+    """What each contender takes, and the largest relative difference of any round's loss."""
 
     cells: int
     rounds: int
-    sweep_process: float
-    train_processes: float
+    sweep_process: Spent
+    train_processes: Spent
     timed: int
-    sweep: float
-    train_calls: float
-    shared_program: float
+    sweep: Spent
+    train_calls: Spent
+    shared_program: Spent
     difference: float
 
 
@@ -59,14 +71,14 @@ def measure(rounds: int = 200, processes: int | None = 6, say: Callable[[str], N
         # inside one process
         swept(folder / "first", task, asked)
         one = timed(lambda: swept(folder / "sweep", task, asked))
-        say(f"  one program, in this process: {one:.1f} s")
+        say(f"  one program, in this process: {one.clock:.1f} s")
         found = read_sweep(folder / "sweep")
         losses: dict[int, Any] = {}
         trained(task, asked, 0)
         calls = timed(lambda: losses.update({k: trained(task, asked, k) for k in range(len(cells))}))
-        say(f"  {len(cells)} calls of train, in this process: {calls:.1f} s")
+        say(f"  {len(cells)} calls of train, in this process: {calls.clock:.1f} s")
         shared = timed(lambda: shared_program(task, asked))
-        say(f"  {len(cells)} runs of one compiled program, in this process: {shared:.1f} s")
+        say(f"  {len(cells)} runs of one compiled program, in this process: {shared.clock:.1f} s")
         gaps = [np.abs(cell.loss / losses[cell.number][: len(cell.loss)] - 1).max() for cell in found.cells]
         # as processes
         rates = ["--client-lr", ",".join(map(repr, GAMMAS)), "--server-lr", ",".join(map(repr, ETAS))]
@@ -74,7 +86,7 @@ def measure(rounds: int = 200, processes: int | None = 6, say: Callable[[str], N
         sweeping = ["sweep", "digits", *rates, *options, "--run-dir"]
         command([*sweeping, str(folder / "p0")])
         process = timed(lambda: command([*sweeping, str(folder / "p1")]))
-        say(f"  lur sweep: {process:.1f} s")
+        say(f"  lur sweep: {process.clock:.1f} s")
         chosen = np.linspace(0, len(cells) - 1, processes or len(cells)).round().astype(int)
 
         def training(k: int, name: str) -> None:
@@ -84,9 +96,10 @@ def measure(rounds: int = 200, processes: int | None = 6, say: Callable[[str], N
 
         training(0, "t")
         each = [timed(lambda k=k: training(int(k), f"t{k}")) for k in chosen]
-        say(f"  lur train: {np.mean(each):.1f} s each, {len(each)} timed")
+        mean = Spent(*(float(np.mean(seconds)) for seconds in zip(*each, strict=True)))
+        say(f"  lur train: {mean.clock:.1f} s each, {len(each)} timed")
     return Measured(
-        len(cells), rounds, process, float(np.mean(each)) * len(cells), len(each), one, calls, shared, float(max(gaps))
+        len(cells), rounds, process, mean.times(len(cells)), len(each), one, calls, shared, float(max(gaps))
     )
 
 
@@ -116,11 +129,16 @@ def shared_program(task: Any, sweep: Sweep) -> None:
         jax.block_until_ready(state.params)
 
 
-def timed(do: Callable[[], Any]) -> float:
-    """Seconds."""
-    began = time.monotonic()
+def timed(do: Callable[[], Any]) -> Spent:
+    """What it takes, with its child processes."""
+    began, before = time.monotonic(), cpu_seconds()
     do()
-    return time.monotonic() - began
+    return Spent(time.monotonic() - began, cpu_seconds() - before)
+
+
+def cpu_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def command(arguments: list[str], accepted: tuple[int, ...] = (0,)) -> None:
@@ -132,17 +150,20 @@ def command(arguments: list[str], accepted: tuple[int, ...] = (0,)) -> None:
 
 def report(found: Measured) -> str:
     """In words."""
-    trained, calls = found.train_processes, found.train_calls
     note = "all timed" if found.timed == found.cells else f"from {found.timed} that were timed"
-    return (
-        f"digits, {found.cells} cells, {found.rounds} rounds\n"
-        f"  lur sweep {found.sweep_process:.1f} s; {found.cells} times lur train {trained:.0f} s ({note}): "
-        f"{trained / found.sweep_process:.1f} times\n"
-        f"  in one process {found.sweep:.1f} s; {found.cells} calls of train {calls:.1f} s: "
-        f"{calls / found.sweep:.1f} times; sharing one compiled program {found.shared_program:.1f} s: "
-        f"{found.shared_program / found.sweep:.1f} times\n"
-        f"  largest relative difference of a loss: {found.difference:.1e}"
-    )
+    rows = [
+        ("lur sweep, a process", found.sweep_process, found.sweep_process),
+        (f"{found.cells} processes of lur train, {note}", found.train_processes, found.sweep_process),
+        ("one sweep in a process", found.sweep, found.sweep),
+        (f"{found.cells} calls of train in a process", found.train_calls, found.sweep),
+        (f"{found.cells} runs of one compiled program", found.shared_program, found.sweep),
+    ]
+    lines = [
+        f"  {name:50} {own.clock:8.1f} s {own.clock / base.clock:6.1f}x   {own.cpu:8.1f} CPU s {own.cpu / base.cpu:6.1f}x"
+        for name, own, base in rows
+    ]
+    head = f"digits, {found.cells} cells, {found.rounds} rounds"
+    return "\n".join([head, *lines, f"  largest relative difference of a loss: {found.difference:.1e}"])
 
 
 def record(found: Measured) -> dict[str, Any]:

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from lur.tuning import read_sweep
-from tests.lur.runs.test_commands import SMALL, lur  # noqa: F401
+from tests.lur.runs.test_commands import lur  # noqa: F401
+
+SMALL = ["--rounds", "4", "--clients", "5", "--clients-per-round", "2", "--theta", "1:2"]
 
 
 def test_a_sweep_its_folder_and_its_page(lur, tmp_path):  # noqa: F811
