@@ -54,7 +54,7 @@ SMALL = {
     "digits": Case(Run("digits", 1000, clients=10, heterogeneity=10.0, evaluate_every=20)),
     "femnist": Case(
         Run(
-            "femnist", 200, clients=12, heterogeneity=2.0, clients_per_round=4, batch_size=5, evaluate_every=20,
+            "femnist", 150, clients=12, heterogeneity=2.0, clients_per_round=4, batch_size=5, evaluate_every=15,
             loss_limit=100.0,
         ),
         (0.0, 0.01, 0.1, 1.0), SMALL_ETAS,

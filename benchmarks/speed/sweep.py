@@ -159,7 +159,8 @@ def report(found: Measured) -> str:
         (f"{found.cells} runs of one compiled program", found.shared_program, found.sweep),
     ]
     lines = [
-        f"  {name:50} {own.clock:8.1f} s {own.clock / base.clock:6.1f}x   {own.cpu:8.1f} CPU s {own.cpu / base.cpu:6.1f}x"
+        f"  {name:50} {own.clock:8.1f} s {own.clock / base.clock:6.1f}x"
+        f"   {own.cpu:8.1f} CPU s {own.cpu / base.cpu:6.1f}x"
         for name, own, base in rows
     ]
     head = f"digits, {found.cells} cells, {found.rounds} rounds"
