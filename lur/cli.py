@@ -14,8 +14,10 @@ from lur.commands.data import DESCRIPTION as DATA
 from lur.commands.data import app as data_app
 from lur.commands.diagnose import diagnose
 from lur.commands.predict import predict
+from lur.commands.report import report
 from lur.commands.reproduce import reproduce
 from lur.commands.siblings import check_folder, require_sibling
+from lur.commands.sweep import decay, sweep, tune
 from lur.commands.train import config, train
 
 DESCRIPTION = "Local update methods, and the trial of what is claimed of them. Start with: lur verify"
@@ -110,9 +112,13 @@ def verify(
 app.command(bench)
 app.command(train)
 app.command(config)
+app.command(sweep)
+app.command(tune)
+app.command(decay)
 app.command(reproduce)
 app.command(predict)
 app.command(diagnose)
+app.command(report)
 
 
 @app.command

@@ -5,7 +5,7 @@ r"""The true loss and accuracy, over whole datasets.
 Each example weighs :math:`1/(N n_i)`. Examples are streamed in large batches in the order of the store.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,8 +38,29 @@ def totals(task_outcomes: Any, plain: Any, params: PyTree, examples: Any, weight
     return (w * loss).sum(), (real * found.correct).sum(), (real * found.answers).sum()
 
 
+def totals_of_cells(outcomes: Any, plain: Any, params: PyTree, examples: Any, weights: Any) -> Any:
+    """`totals` of many models, stacked along a leading axis."""
+    return jax.vmap(lambda own: totals(outcomes, plain, own, examples, weights))(params)
+
+
+of_cells = jax.jit(totals_of_cells, static_argnames=("outcomes", "plain"))
+
+
 def evaluate(task: Task, params: PyTree, clients: Sequence[int] | None = None, batch: int = 512) -> Evaluation:
     """f(x) and accuracy over all clients, or over the whole datasets of those given (as a round's, before training)."""
+    (found,) = summed(totals, task, params, clients, batch)
+    return found
+
+
+def evaluate_cells(task: Task, params: PyTree, batch: int = 512) -> list[Evaluation]:
+    """f(x) and accuracy of many models at once, stacked along a leading axis."""
+    return summed(of_cells, task, params, None, batch)
+
+
+def summed(
+    totals: Callable[..., Any], task: Task, params: PyTree, clients: Sequence[int] | None, batch: int
+) -> list[Evaluation]:
+    """The totals of all batches, of one model or of many."""
     store = task.store
     chosen = np.arange(store.clients) if clients is None else np.asarray(clients, np.int64)
     if chosen.ndim != 1 or not len(chosen) or chosen.min() < 0 or chosen.max() >= store.clients:
@@ -52,13 +73,15 @@ def evaluate(task: Task, params: PyTree, clients: Sequence[int] | None = None, b
         rows, weights = rows_weights
         return gather(features, widths, rows), weights
 
-    loss = correct = count = 0.0
-    examples = 0
+    sums, examples = np.zeros((3, 1)), 0
     for data, weights in prefetched(read, batches(store.offsets, chosen, batch)):
         found = totals(task.outcomes, task.plain, params, data, weights * len(chosen))
-        loss, correct, count = loss + float(found[0]), correct + float(found[1]), count + float(found[2])
+        sums = sums + np.asarray(found, np.float64).reshape(3, -1)
         examples += int((weights > 0).sum())
-    return Evaluation(loss / len(chosen), correct / count if count else float("nan"), len(chosen), examples)
+    return [
+        Evaluation(loss / len(chosen), correct / count if count else float("nan"), len(chosen), examples)
+        for loss, correct, count in sums.T.tolist()
+    ]
 
 
 def batches(offsets: np.ndarray, chosen: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

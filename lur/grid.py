@@ -64,7 +64,12 @@ def start(
     for name, values in (("client_lr", client_lr), ("server_lr", server_lr)):
         if np.ndim(values) != 1 or not len(values):
             raise ValueError(f"{name} must be a list of at least one number, got {values!r}")
-    states = [algo.init(params, gamma, eta) for gamma in client_lr for eta in server_lr]
+    return start_pairs(algo, params, [(gamma, eta) for gamma in client_lr for eta in server_lr], seeds)
+
+
+def start_pairs(algo: LocalUpdate, params: PyTree, pairs: Sequence[tuple[float, float]], seeds: int = 1) -> State:
+    """As `start`, for the cells (gamma, eta) given one by one."""
+    states = [algo.init(params, gamma, eta) for gamma, eta in pairs]
     cells = jax.tree.map(
         lambda *leaves: jnp.broadcast_to(jnp.stack(leaves), (seeds, len(states), *leaves[0].shape)), *states
     )

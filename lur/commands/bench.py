@@ -9,7 +9,7 @@ from lur.commands.siblings import require_sibling
 
 
 def bench(
-    what: tyro.conf.Positional[Literal["speed", "grid", "scaling", "compile", "store"]],
+    what: tyro.conf.Positional[Literal["speed", "grid", "sweep", "scaling", "compile", "store"]],
     task: Literal[
         "quadratic", "tiny", "femnist", "cifar100", "shakespeare", "stackoverflow_nwp", "stackoverflow_tp"
     ] = "quadratic",
@@ -20,12 +20,14 @@ def bench(
     clients_per_round: int | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
+    processes: int = 6,
     json: Path | None = None,
     figures: Path | None = None,
 ) -> int:
     """Measure lur: `lur bench speed` prints rounds per second beside a plain Python loop over the same work,
     `lur bench speed --task femnist` seconds per round beside other frameworks and the floor,
     `lur bench grid` a grid of rates as one program beside one run after the other,
+    `lur bench sweep` a sweep of digits beside as many calls of `lur train`,
     `lur bench scaling --task femnist` how time and memory grow with M, K and B,
     `lur bench compile` how long the first round of each task takes to compile,
     `lur bench store` how a store of 342,477 clients and 20 million examples behaves.
@@ -40,6 +42,7 @@ def bench(
         clients_per_round: M; by default the paper's.
         steps: K; by default the paper's.
         batch_size: B; by default the paper's.
+        processes: Calls of `lur train` that `lur bench sweep` times; 0 for all.
         json: Write the results and the machine's description to this file.
         figures: Draw the scaling into this folder.
     """
@@ -57,6 +60,17 @@ def bench(
 
         prepare()
         print(grid.report(grid.measure(rounds or 1000, turns)))
+    elif what == "sweep":
+        from json import dumps
+
+        from benchmarks.speed import sweep
+        from lur.machine import prepare
+
+        prepare()
+        measured = sweep.measure(rounds or 200, processes or None)
+        print(sweep.report(measured))
+        if json is not None:
+            json.write_text(dumps(sweep.record(measured), indent=1) + "\n")
     elif what == "compile":
         from benchmarks.speed import first_round
 

@@ -27,6 +27,49 @@ Flags: Any = make_dataclass(
 )
 """All fields of a run but its task; None is one that was not given."""
 
+RATES = ("client_lr", "server_lr")
+
+
+def rates_flag(name: str, instead: str) -> tuple[str, Any, str]:
+    """A list of rates."""
+    symbol = {"client_lr": "gamma", "server_lr": "eta"}[name]
+    described = tyro.conf.arg(
+        help=f"Values of {symbol}, with commas between them.", help_behavior_hint=f"(default: {instead})"
+    )
+    return name, Annotated[str, described], ""
+
+
+def without_rates(*more: tuple[str, Any, str]) -> Any:
+    """The flags of a run but its rates, and others in their place."""
+    own = [
+        flag(field.name, hints(extras=True)[field.name], field.default)
+        for field in fields(Run)
+        if field.name not in ("task", *RATES)
+    ]
+    return make_dataclass("Flags", [*own, *more], frozen=True)
+
+
+SweepFlags: Any = without_rates(
+    rates_flag("client_lr", "0, 10^-3, ..., 100, the paper's"), rates_flag("server_lr", "10^-3, 10^-2.5, ..., 10")
+)
+DecayFlags: Any = without_rates(
+    rates_flag("client_lr", "100, 10, 1, 0.1, 0.01, the paper's"), rates_flag("server_lr", "10^-3, 10^-2.5, ..., 10")
+)
+Swept = Annotated[SweepFlags, tyro.conf.OmitArgPrefixes]
+Decaying = Annotated[DecayFlags, tyro.conf.OmitArgPrefixes]
+
+
+def rates(name: str, text: str, default: tuple[float, ...]) -> tuple[float, ...]:
+    """The rates of a flag: numbers with commas between them."""
+    if not text:
+        return default
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        option = f"--{name.replace('_', '-')}"
+        raise ValueError(f"{option} must be numbers with commas between them, got {text!r}") from None
+
+
 Given = Annotated[Flags, tyro.conf.OmitArgPrefixes]
 
 
@@ -46,9 +89,10 @@ def placed(run: Run) -> Run:
     return replace(run, **{field.name: absolute(getattr(run, field.name)) for field in fields(run)})
 
 
-def run_of(task: str, config: Path | None, flags: Any) -> Run:
-    """The run that a command asks for: a file's, changed by the task and the flags that are given."""
-    values = given(flags) | ({"task": task} if task else {})
+def run_of(task: str, config: Path | None, flags: Any, without: tuple[str, ...] = ()) -> Run:
+    """The run that a command asks for: a file's, changed by the task and the flags given but those `without`."""
+    values = {name: value for name, value in given(flags).items() if name not in without}
+    values |= {"task": task} if task else {}
     if config is None:
         return from_values(values, "the flags")
     return placed(from_values(read_values(config) | values, str(config)))

@@ -68,9 +68,11 @@ def points() -> dict[str, list[dict[str, float]]]:
 
 
 @float64
-def draw(folder: Path) -> tuple[Path, Path]:
-    """Draw the figure into a folder as figure1.svg and figure1.png, with its numbers in figure1.csv."""
-    rows = points()
+def draw(
+    folder: Path, rows: dict[str, list[dict[str, float]]] | None = None, stem: str = "figure1"
+) -> tuple[Path, Path]:
+    """Draw the figure into a folder as figure1.svg and figure1.png, with its numbers, `points`, in figure1.csv."""
+    rows = points() if rows is None else rows
     figure, axes = plots.panels(2, sharey=True)
     gammas = np.linspace(0, 1, 101)
     curves = {
@@ -96,5 +98,5 @@ def draw(folder: Path) -> tuple[Path, Path]:
         ",".join(f"{row[key]:.15g}" for key in header) for panel in rows.values() for row in panel
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "figure1.csv").write_text("\n".join(lines) + "\n")
-    return plots.save(figure, folder, "figure1")
+    (folder / f"{stem}.csv").write_text("\n".join(lines) + "\n")
+    return plots.save(figure, folder, stem)

@@ -1,0 +1,145 @@
+"""What the figures share: curves by gamma, the numbers behind them as CSV, the verdicts as JSON."""
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.paper.experiments import Lab
+from benchmarks.paper.scales import NAMES, YOGI, case
+from benchmarks.paper.verdicts import Statement, curve_of
+from lur import plots
+from lur.runs.environment import environment
+from lur.tuning import Cell, power
+
+
+class Line(NamedTuple):
+    """A cell with its name in the legend."""
+
+    label: str
+    cell: Cell
+
+
+class Made(NamedTuple):
+    """A figure or table: its files, and what it says."""
+
+    paths: list[Path]
+    statements: list[Statement]
+
+
+def is_evaluated(task: str) -> bool:
+    """Whether f(x) is drawn; of Stack Overflow the loss of the round's clients, as in the paper."""
+    return task not in YOGI
+
+
+def by_gamma(cells: Sequence[Cell], with_eta: bool = False) -> list[Line]:
+    """The cells that did not diverge, named by their rates."""
+    return [
+        Line(rf"$\gamma$ = {cell.gamma:g}" + (rf", $\eta$ = {tex(cell.eta)}" if with_eta else ""), cell)
+        for cell in cells
+        if not cell.diverged
+    ]
+
+
+def tex(rate: float) -> str:
+    """A rate in a legend."""
+    text = power(rate)
+    return f"$10^{{{text[3:]}}}$" if text.startswith("10^") else text
+
+
+def curves(
+    lab: Lab, name: str, tasks: Sequence[str], lines_of: Callable[[str], list[Line]], title: str, out: Path
+) -> list[Path]:
+    """One panel per task, training loss against rounds."""
+    figure, axes = plots.panels(len(tasks))
+    axes = [axes] if len(tasks) == 1 else axes
+    rows: list[Sequence[Any]] = []
+    for ax, task in zip(axes, tasks, strict=True):
+        block = case(task, lab.scale).block
+        for k, line in enumerate(lines_of(task)):
+            rounds, losses = curve_of(line.cell, block, is_evaluated(task))
+            style = "--" if line.label.startswith("decay") else "-"
+            ax.plot(rounds, losses, style, color=plots.COLOURS[k % len(plots.COLOURS)], label=line.label)
+            plain = "decay" if style == "--" else "constant"
+            rows += [
+                (task, plain, line.cell.gamma, line.cell.eta, t, f"{v:.9g}")
+                for t, v in zip(rounds, losses, strict=True)
+            ]
+        ax.set(title=headed(NAMES[task], lab.data(task)), xlabel="round", yscale="log")
+        ax.title.set_fontsize(7)
+        ax.legend(fontsize=6)
+    axes[0].set_ylabel("training loss")
+    figure.suptitle(f"{title} (scale: {lab.scale})", fontsize=9)
+    return written(figure, name, ("task", "rates", "gamma", "eta", "round", "loss"), rows, out)
+
+
+def norms(
+    lab: Lab, name: str, tasks: Sequence[str], lines_of: Callable[[str], list[Line]], title: str, out: Path
+) -> list[Path]:
+    """One panel per task: mean and spread of ||q_t|| per block of rounds."""
+    figure, axes = plots.panels(len(tasks))
+    axes = [axes] if len(tasks) == 1 else axes
+    rows: list[Sequence[Any]] = []
+    for ax, task in zip(axes, tasks, strict=True):
+        block = case(task, lab.scale).block
+        for k, line in enumerate(lines_of(task)):
+            parts = [line.cell.norm[t : t + block] for t in range(0, len(line.cell.norm), block)]
+            ends = [min((b + 1) * block, len(line.cell.norm)) for b in range(len(parts))]
+            mean, deviation = np.array([p.mean() for p in parts]), np.array([p.std() for p in parts])
+            colour = plots.COLOURS[k % len(plots.COLOURS)]
+            ax.plot(ends, mean, color=colour, label=line.label)
+            ax.fill_between(
+                ends, np.maximum(mean - deviation, 0), mean + deviation, color=colour, alpha=0.2, linewidth=0
+            )
+            rows += [
+                (task, line.cell.gamma, line.cell.eta, t, f"{m:.9g}", f"{s:.9g}")
+                for t, m, s in zip(ends, mean, deviation, strict=True)
+            ]
+        ax.set(title=headed(f"{NAMES[task]}, blocks of {block} rounds", lab.data(task)), xlabel="round")
+        ax.title.set_fontsize(7)
+        ax.legend(fontsize=6)
+    axes[0].set_ylabel(r"$\|q_t\|$")
+    figure.suptitle(f"{title} (scale: {lab.scale})", fontsize=9)
+    return written(figure, name, ("task", "gamma", "eta", "round", "mean", "spread"), rows, out)
+
+
+def headed(name: str, data: str) -> str:
+    """A panel's title: the task and its data, in lines that fit."""
+    return "\n".join([name, *wrap(data, 50)])
+
+
+def written(figure: Any, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]], out: Path) -> list[Path]:
+    """The picture and its numbers."""
+    paths = [*plots.save(figure, out, name), out / f"{name}.csv"]
+    table(paths[-1], header, rows)
+    return paths
+
+
+def table(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Rows as CSV."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def record(lab: Lab, name: str, title: str, tasks: Sequence[str], made: Made, out: Path) -> Made:
+    """The verdicts of a figure as NAME.json, with what made it."""
+    entry = {
+        "name": name,
+        "title": title,
+        "scale": lab.scale,
+        "data": {task: lab.data(task) for task in tasks},
+        "rounds": {task: case(task, lab.scale).run.rounds for task in tasks},
+        "files": [path.name for path in made.paths],
+        "verdicts": [one._asdict() for one in made.statements],
+        "environment": environment(),
+    }
+    path = out / f"{name}.json"
+    path.write_text(json.dumps(entry, indent=1) + "\n")
+    return Made([*made.paths, path], made.statements)

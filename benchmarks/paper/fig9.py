@@ -1,0 +1,33 @@
+"""Figure 9: LocalUpdateDecay, from the largest gamma that does not diverge, beside the tuned rates, on Stack Overflow.
+
+    lur reproduce fig9 --scale small
+
+On two cores: seconds at scale smoke; at scale small what its sweeps take (digits a minute, FEMNIST and Stack
+Overflow TP several), once for all figures; at scale paper days of a CPU, so an accelerator.
+
+Expect: it ends as low as the best gamma, without tuning gamma.
+"""
+
+from pathlib import Path
+
+from benchmarks.paper.drawing import Line, Made, by_gamma, curves, record
+from benchmarks.paper.experiments import Lab
+from benchmarks.paper.scales import tasks_of
+from benchmarks.paper.verdicts import decay_matches
+from lur.tuning import best_cells
+
+TITLE = "Stack Overflow with Yogi: LocalUpdateDecay against tuned rates"
+
+
+def make(lab: Lab, out: Path) -> Made:
+    """Draw it and judge it."""
+    tasks = lab.only or tasks_of("yogi", lab.scale)
+
+    def lines(task: str) -> list[Line]:
+        decayed = lab.decay(task)
+        own = by_gamma(best_cells(lab.grid(task)), with_eta=True)
+        return own if decayed.cell is None else [*own, Line(f"decay from {decayed.gamma:g}", decayed.cell)]
+
+    paths = curves(lab, "fig9", tasks, lines, TITLE, out)
+    statements = [decay_matches(task, lab.grid(task), lab.decay(task)) for task in tasks]
+    return record(lab, "fig9", TITLE, tasks, Made(paths, statements), out)

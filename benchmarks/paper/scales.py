@@ -1,0 +1,97 @@
+"""Three scales of the paper's experiments.
+
+``paper``: its sizes and grids, for an accelerator and the real files; the paper does not print its number of rounds,
+here 10,000. ``small``: built-in data on a laptop, in minutes: fewer clients, rounds and rates, smaller M and B, and
+data as heterogeneous as the effect needs. ``smoke``: seconds, to see that everything runs; its verdicts mean nothing.
+
+FEMNIST, CIFAR-100 and Shakespeare go with a server of SGD, the two Stack Overflow tasks with Yogi. Below the paper's
+scale digits stands in for the tasks that a CPU cannot run.
+"""
+
+from typing import Literal, NamedTuple
+
+from lur.config import Run
+from lur.sweep import ETAS, GAMMAS, LARGEST_GAMMAS
+
+Scale = Literal["smoke", "small", "paper"]
+ETA = 0.01
+"""The constant server rate of the paper's figures."""
+
+
+class Case(NamedTuple):
+    """One task at one scale: what all runs share, the grids, and how many rounds make a block of Figure 3."""
+
+    run: Run
+    gammas: tuple[float, ...] = GAMMAS
+    etas: tuple[float, ...] = ETAS
+    first_gammas: tuple[float, ...] = LARGEST_GAMMAS
+    decay_etas: tuple[float, ...] = ETAS
+    wait: int = 100
+    """W = P = C of LocalUpdateDecay."""
+    block: int = 1000
+
+
+SGD = ("femnist", "cifar100", "shakespeare")
+YOGI = ("stackoverflow_tp", "stackoverflow_nwp")
+STAND_INS = {"smoke": (("femnist", "digits"), ("stackoverflow_tp",)), "small": (("femnist", "digits"), YOGI[:1])}
+
+HALF = 10**-0.5
+SMOKE_ETAS = (0.01, 0.1, 1.0)
+SMALL_ETAS = (0.01, 10**-1.5)
+
+SMOKE = {
+    "digits": Case(Run("digits", 20, clients=10, evaluate_every=5), (0.0, 0.01, 0.1, 1.0), SMOKE_ETAS, (100.0, 1.0)),
+    "femnist": Case(
+        Run("femnist", 4, clients=2, clients_per_round=2, batch_size=2, theta="1:2", evaluate_every=2),
+        (0.0, 0.01), (0.01, 0.1), (0.1,),
+    ),
+    "stackoverflow_tp": Case(
+        Run("stackoverflow_tp", 4, clients=6, clients_per_round=2, batch_size=2, theta="1:2", evaluate_every=2),
+        (0.0, 10.0), (0.01, HALF), (100.0,),
+    ),
+}  # fmt: skip
+SMALL = {
+    "digits": Case(Run("digits", 1000, clients=10, heterogeneity=10.0, evaluate_every=20)),
+    "femnist": Case(
+        Run(
+            "femnist", 100, clients=8, heterogeneity=2.0, clients_per_round=2, batch_size=5, evaluate_every=20,
+            loss_limit=100.0,
+        ),
+        (0.0, 0.01, 0.1, 1.0), SMALL_ETAS,
+    ),
+    "stackoverflow_tp": Case(
+        Run("stackoverflow_tp", 150, clients=60, heterogeneity=2.0, clients_per_round=10, evaluate_every=30),
+        (0.0, 1.0, 10.0, 100.0), (0.01, 0.1, HALF, 1.0),
+    ),
+}  # fmt: skip
+
+
+def case(task: str, scale: Scale) -> Case:
+    """The sizes of a task at a scale. Tasks without small ones of their own take few rounds of very few clients."""
+    if scale == "paper":
+        return Case(Run(task, 10_000, evaluate_every=None if task in YOGI else 100))
+    known = (SMOKE if scale == "smoke" else SMALL).get(task)
+    if known is None:
+        rounds = 4 if scale == "smoke" else 100
+        few = Run(task, rounds, clients=4, clients_per_round=2, batch_size=2, theta="1:2", evaluate_every=rounds // 2)
+        known = Case(few, (0.0, 0.01, 0.1), (0.01, 0.1), (0.1, 0.01))
+    rounds = known.run.rounds
+    etas = known.etas if known.decay_etas is ETAS else known.decay_etas
+    return known._replace(decay_etas=etas, wait=max(1, rounds // 10), block=max(1, rounds // 10))
+
+
+def tasks_of(group: Literal["sgd", "yogi"], scale: Scale) -> tuple[str, ...]:
+    """The tasks of a figure at a scale."""
+    pair = STAND_INS.get(scale, (SGD, YOGI))
+    return pair[0] if group == "sgd" else pair[1]
+
+
+NAMES = {
+    "femnist": "FEMNIST",
+    "cifar100": "CIFAR-100",
+    "shakespeare": "Shakespeare",
+    "stackoverflow_tp": "Stack Overflow TP",
+    "stackoverflow_nwp": "Stack Overflow NWP",
+    "digits": "digits",
+    "quadratic": "quadratic",
+}

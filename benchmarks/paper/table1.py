@@ -1,0 +1,39 @@
+"""Table 1: how many clients and examples the datasets have, the paper's and the ones at hand.
+
+    lur reproduce table1 --scale small
+
+Seconds. Expect: equal numbers only at scale paper with the real files (`--stores`).
+"""
+
+from pathlib import Path
+
+from benchmarks.paper.drawing import Made, record, table
+from benchmarks.paper.experiments import Lab
+from benchmarks.paper.scales import NAMES, tasks_of
+from benchmarks.paper.verdicts import Statement
+
+TITLE = "Dataset statistics"
+PAPER = {
+    "cifar100": (500, 50_000),
+    "femnist": (3_400, 671_585),
+    "shakespeare": (715, 16_068),
+    "stackoverflow_tp": (342_477, 135_818_730),
+    "stackoverflow_nwp": (342_477, 135_818_730),
+}
+
+
+def make(lab: Lab, out: Path) -> Made:
+    """Count."""
+    tasks = lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale))
+    rows, statements = [], []
+    for task in tasks:
+        store = lab.task(lab.run_of(task)).store
+        expected = PAPER.get(task)
+        rows.append((task, store.clients, store.examples, *(expected or ("", ""))))
+        if expected is not None:
+            said = f"{NAMES[task]}: {expected[0]:,} clients, {expected[1]:,} examples"
+            shows = f"{lab.data(task)}, as the task prepares them"
+            statements.append(Statement(task, said, shows, (store.clients, store.examples) == expected))
+    path = out / "table1.csv"
+    table(path, ("task", "clients", "examples", "paper_clients", "paper_examples"), rows)
+    return record(lab, "table1", TITLE, tasks, Made([path], statements), out)

@@ -1,0 +1,48 @@
+"""Table 2: gamma and eta of LocalUpdateDecay: the largest gamma that does not diverge, and the eta tuned for it.
+
+    lur reproduce table2 --scale small
+
+As long as Figures 8 and 9, whose runs it shares. Expect: a large first gamma.
+"""
+
+import math
+from pathlib import Path
+
+from benchmarks.paper.drawing import Made, record, table
+from benchmarks.paper.experiments import Lab
+from benchmarks.paper.scales import tasks_of
+from benchmarks.paper.verdicts import Statement
+from lur.tuning import power
+
+TITLE = "Rates of LocalUpdateDecay"
+PAPER = {  # base-10 logarithms
+    "cifar100": (0.0, -1.0),
+    "femnist": (-1.0, -1.0),
+    "shakespeare": (0.0, 1.5),
+    "stackoverflow_nwp": (-1.0, -1.5),
+    "stackoverflow_tp": (2.0, 0.0),
+}
+
+
+def make(lab: Lab, out: Path) -> Made:
+    """Choose them."""
+    tasks = lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale))
+    rows, statements = [], []
+    for task in tasks:
+        found = lab.decay(task)
+        log = ["", ""] if found.cell is None else [f"{math.log10(v):g}" for v in (found.cell.gamma, found.cell.eta)]
+        rows.append((task, *log, *PAPER.get(task, ("", "")), " ".join(f"{gamma:g}" for gamma in found.refused)))
+        if task in PAPER:
+            gamma, eta = (10**value for value in PAPER[task])
+            same = (
+                found.cell is not None and math.isclose(found.cell.gamma, gamma) and math.isclose(found.cell.eta, eta)
+            )
+            shows = (
+                "no gamma trains" if found.cell is None else f"gamma {found.cell.gamma:g}, eta {power(found.cell.eta)}"
+            )
+            said = f"LocalUpdateDecay uses gamma {gamma:g}, eta {power(eta)}"
+            statements.append(Statement(task, said, shows, same))
+    path = out / "table2.csv"
+    header = ("task", "log10_gamma", "log10_eta", "paper_log10_gamma", "paper_log10_eta", "gammas_that_diverged")
+    table(path, header, rows)
+    return record(lab, "table2", TITLE, tasks, Made([path], statements), out)

@@ -1,0 +1,22 @@
+"""Table 5: the best server rate eta for each client rate gamma, Shakespeare.
+
+    lur reproduce table5 --scale small
+
+As long as the task's sweep, which the figures share. Expect: the paper's eta to within a step of the grid at its
+scale; generated data have rates of their own.
+"""
+
+from pathlib import Path
+
+from benchmarks.paper import tuned_table
+from benchmarks.paper.drawing import Made
+from benchmarks.paper.experiments import Lab
+
+TITLE = "Tuned server rates, Shakespeare"
+PAPER = {1.0: -0.5, 0.1: 0.0, 0.01: -1.0, 0.001: -1.0, 0.0: -1.0}
+"""The base-10 logarithm of eta for each gamma."""
+
+
+def make(lab: Lab, out: Path) -> Made:
+    """Tune."""
+    return tuned_table.make(lab, out, "table5", TITLE, "shakespeare", PAPER)

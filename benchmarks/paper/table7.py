@@ -1,0 +1,22 @@
+"""Table 7: the best server rate eta for each client rate gamma, Stack Overflow tag prediction.
+
+    lur reproduce table7 --scale small
+
+As long as the task's sweep, which the figures share. Expect: the paper's eta to within a step of the grid at its
+scale; generated data have rates of their own.
+"""
+
+from pathlib import Path
+
+from benchmarks.paper import tuned_table
+from benchmarks.paper.drawing import Made
+from benchmarks.paper.experiments import Lab
+
+TITLE = "Tuned server rates, Stack Overflow tag prediction"
+PAPER = {100.0: -0.5, 10.0: -0.5, 1.0: -0.5, 0.1: -0.5, 0.01: -0.5, 0.0: -0.5}
+"""The base-10 logarithm of eta for each gamma."""
+
+
+def make(lab: Lab, out: Path) -> Made:
+    """Tune."""
+    return tuned_table.make(lab, out, "table7", TITLE, "stackoverflow_tp", PAPER)

@@ -1,0 +1,28 @@
+"""What Tables 3 to 7 share: the best eta for each gamma beside the paper's."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.paper.drawing import Made, record, table
+from benchmarks.paper.experiments import Lab
+from benchmarks.paper.verdicts import Statement
+from lur.tuning import power, tuned
+
+
+def make(lab: Lab, out: Path, name: str, title: str, task: str, paper: Mapping[float, float]) -> Made:
+    """The table of one task; `paper` has the base-10 logarithm of eta for each gamma."""
+    rows, statements = [], []
+    for row in tuned(lab.grid(task)):
+        printed = paper.get(row.gamma)
+        eta = "" if row.eta is None else f"{math.log10(row.eta):g}"
+        rows.append(
+            (task, row.gamma, eta, f"{row.loss:.9g}", row.diverged, row.cells, "" if printed is None else printed)
+        )
+        if printed is not None:
+            shows = "every eta diverges" if row.eta is None else f"gamma {row.gamma:g}: eta {power(row.eta)}"
+            same = row.eta is not None and math.isclose(row.eta, 10**printed)
+            statements.append(Statement(task, f"gamma {row.gamma:g}: eta {power(10**printed)}", shows, same))
+    path = out / f"{name}.csv"
+    table(path, ("task", "gamma", "log10_eta", "loss", "diverged", "cells", "paper_log10_eta"), rows)
+    return record(lab, name, title, (task,), Made([path], statements), out)

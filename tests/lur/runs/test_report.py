@@ -1,0 +1,109 @@
+"""The page of runs: self-contained, escaped, of runs that are finished, going or cut off."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from lur import tasks
+from lur.config import Run
+from lur.runs.errors import RunError
+from lur.runs.report import page
+from lur.runs.run import train_in
+from lur.runs.sweep import sweep_in
+from lur.sweep import Sweep
+
+TASK = tasks.load("quadratic", clients=8)
+RUN = Run("quadratic", rounds=6, clients=8, clients_per_round=3, theta="1:2", evaluate_every=3)
+VOID = {"meta", "img", "br"}
+
+
+class Checked(HTMLParser):
+    """Tags that close, and nothing that runs or comes from elsewhere."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags = [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        assert tag not in ("script", "iframe", "object", "link")
+        for name, value in attrs:
+            assert not name.startswith("on")
+            assert name not in ("href", "srcset")
+            assert name != "src" or value.startswith("data:image/")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def quiet(line):
+    pass
+
+
+def test_a_run_that_goes_and_one_that_was_cut_off(tmp_path):
+    path = tmp_path / "<b>run"
+    going = train_in(path, TASK, RUN, chunk=2, say=quiet)
+    next(going)
+    text = page([path])
+    assert "running after 2 of 6 rounds" in text
+    assert "&lt;b&gt;run" in text
+    assert "<b>" not in text
+    going.close()
+    with (path / "log.jsonl").open("ab") as file:
+        file.write(b'{"round": 3, "lo')
+    assert "stopped after 2 of 6 rounds" in page([path])
+    [*train_in(path, TASK, RUN, say=quiet)]
+    text = page([path])
+    assert "finished after 6 of 6 rounds" in text
+    assert Checked(text).tags.count("img") == 1
+    assert "clients_per_round = 3" in text
+
+
+def test_a_sweep(tmp_path):
+    sweep = Sweep(RUN, (0.1, 0.5), (0.1, 1e30))
+    going = sweep_in(tmp_path, TASK, sweep, say=quiet, chunk=2)
+    next(going)
+    assert "running: 4 cells" in page([tmp_path])
+    going.close()
+    [*sweep_in(tmp_path, TASK, sweep, say=quiet)]
+    text = page([tmp_path])
+    Checked(text)
+    assert "finished: 4 cells of 6 rounds, 2 diverged" in text
+    assert "diverged in round 2" in text
+    assert "Best eta for each gamma" in text
+
+
+def test_before_its_first_round(tmp_path):
+    going = train_in(tmp_path, TASK, RUN, chunk=2, say=quiet)
+    next(going)
+    going.close()
+    for name in ("log.jsonl", "evaluation.jsonl"):
+        (tmp_path / name).write_text("")
+    assert "stopped after 0 of 6 rounds" in page([tmp_path])
+
+
+def test_what_reproduce_wrote(tmp_path):
+    verdicts = [
+        {"task": "digits", "paper": "<script>alert(1)</script>", "shows": "a & b", "agrees": agrees}
+        for agrees in (True, False, None)
+    ]
+    entry = {"name": "fig2", "title": "$x$", "scale": "smoke", "data": {"digits": "real"}, "verdicts": verdicts}
+    (tmp_path / "fig2.json").write_text(json.dumps(entry))
+    (tmp_path / "fig2.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'><script>alert(2)</script></svg>")
+    text = page([tmp_path])
+    Checked(text)
+    assert "1 statements of the paper agree, 1 disagree, 1 cannot be told" in text
+    assert "&lt;script&gt;" in text
+    assert re.search(r">disagrees</td>", text)
+
+
+def test_no_run(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(RunError, match="expected"):
+            page([path])

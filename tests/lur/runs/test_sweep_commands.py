@@ -1,0 +1,66 @@
+"""`lur sweep`, `lur tune`, `lur decay`, `lur report`, `lur reproduce` in this process."""
+
+import json
+
+import pytest
+
+from lur.tuning import read_sweep
+from tests.lur.runs.test_commands import lur  # noqa: F401
+
+SMALL = ["--rounds", "4", "--clients", "5", "--clients-per-round", "2", "--theta", "1:2"]
+
+
+def test_a_sweep_its_folder_and_its_page(lur, tmp_path):  # noqa: F811
+    status, out, _ = lur("sweep", "quadratic", *SMALL, "--client-lr", "0,0.1", "--server-lr", "0.1,1e30")
+    assert status == 0
+    assert "all 4 cells in one program" in out
+    assert "mean loss over the last 1 rounds" in out
+    assert out.splitlines()[-2].split()[-2:] == ["x", "2"]
+    path = tmp_path / "runs" / "sweep-quadratic"
+    assert read_sweep(path).sweep.client_lr == (0.0, 0.1)
+    assert "nothing is left to do" in lur("sweep", "--run-dir", path)[1]
+    status, _, err = lur("sweep", "quadratic", *SMALL, "--client-lr", "0.1")
+    assert status == 2
+    assert "client_lr 0,0.1 -> 0.1; server_lr 0.1,1e+30 -> 0.001," in err
+    assert lur("report", path, "--out", "page.html")[0] == 0
+    assert "finished: 4 cells of 4 rounds, 2 diverged" in (tmp_path / "page.html").read_text()
+
+
+def test_tune_and_decay(lur, tmp_path):  # noqa: F811
+    rates = ["--client-lr", "0.1,1e30", "--server-lr", "0.1,0.01"]
+    status, out, _ = lur("tune", "quadratic", *SMALL, *rates, "--run-dir", "t", "--csv", "t.csv", "--json", "t.json")
+    assert status == 0
+    found = json.loads((tmp_path / "t.json").read_text())
+    assert [(row["gamma"], row["eta"], row["diverged"]) for row in found] == [(0.1, 0.1, 0), (1e30, None, 2)]
+    assert (tmp_path / "t.csv").read_bytes() == (tmp_path / "t" / "tuned.csv").read_bytes()
+    assert "none left" in out
+    status, out, _ = lur("decay", "quadratic", *SMALL, *rates, "--run-dir", "d")
+    assert status == 0
+    assert "gamma 1e+30: diverges for every eta" in out
+    assert out.splitlines()[-1] == "LocalUpdateDecay: gamma 0.1, eta 0.1"
+    assert read_sweep(tmp_path / "d" / "gamma-0.1").sweep.run.decay == "paper"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["sweep"], "expected a task, one of femnist"),
+        (
+            ["sweep", "quadratic", "--client-lr", "a,b"],
+            "--client-lr must be numbers with commas between",
+        ),
+        (["sweep", "quadratik"], "did you mean quadratic?"),
+        (["sweep", "quadratic", "--tied", "--server-lr", "1"], "server_lr must be left out where it is tied"),
+        (["decay"], "expected a task or --config FILE"),
+        (["report", "nowhere"], "nowhere: expected the folder of a run"),
+        (["report", ".", "--out", "no/where.html"], "--out must name a file in a folder that is there"),
+        (["reproduce", "fig2", "--task", "digit"], "did you mean digits?"),
+        (["reproduce", "fig2", "--rounds", "3"], "--rounds is for heterogeneity"),
+        (["reproduce", "fig2", "--store", "x"], "--store needs the --task"),
+    ],
+)
+def test_bad_input_is_one_sentence(lur, arguments, says):  # noqa: F811
+    status, _, err = lur(*arguments)
+    assert status == 2
+    assert says in err
+    assert err.count("\n") == 1

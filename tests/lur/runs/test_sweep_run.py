@@ -1,0 +1,208 @@
+"""A sweep in a run folder: cut anywhere, killed, refused; the numbers are always the same."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import lur.sweep
+from lur import tasks
+from lur.config import Run
+from lur.runs import checkpoint
+from lur.runs.errors import RunError
+from lur.runs.stopping import Stop
+from lur.runs.sweep import configured, read, settled, sweep_in, text
+from lur.sweep import Sweep, begin, way_of
+from lur.tuning import read_sweep
+from tests.lur.runs.test_kills import LIMIT, LUR, cache, until_it_writes  # noqa: F401
+
+TASK = tasks.load("quadratic", clients=8)
+RUN = Run(
+    "quadratic", rounds=20, clients=8, clients_per_round=3, theta="1:2", evaluate_every=10, seed=3, checkpoint_every=8
+)
+SWEEP = Sweep(RUN, (0.1, 0.5), (0.1, 30.0, 1e25))
+FILES = ("log.jsonl", "evaluation.jsonl", "result.json")
+
+
+def run(path, sweep=SWEEP, memory=2**30, **options):
+    said = []
+    found = [*sweep_in(path, TASK, sweep, say=said.append, memory=memory, **options)]
+    return found, said
+
+
+def content(path, sweep=SWEEP, memory=2**30):
+    """The logs without timings, the result, and the last state."""
+    sweep = settled(sweep, TASK)
+    like = begin(TASK, sweep, way_of(TASK, sweep, memory), 0)
+    state = checkpoint.restore(path / "checkpoints", path, like, pytest.fail)
+    leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state.state)]
+    return [(path / name).read_text() for name in FILES], state.round, leaves
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once():
+    """The method, and with it the compiled program, is shared by sweeps that differ in nothing it depends on."""
+    make, made = lur.sweep.algorithm, {}
+
+    def algorithm(task, config):
+        key = replace(config, rounds=1, evaluate_every=None, checkpoint_every=None, server_lr=0.0)
+        return made.setdefault((id(task), key), make(task, config))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lur.sweep, "algorithm", algorithm)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sweeps") / "whole"
+    run(path)
+    return path
+
+
+def test_what_a_folder_holds(whole):
+    found = read_sweep(whole)
+    assert found.finished
+    assert found.sweep == settled(SWEEP, TASK) == configured(whole)
+    assert [(cell.gamma, cell.eta) for cell in found.cells] == [*SWEEP.cells]
+    assert [cell.diverged is not None for cell in found.cells] == [False, True, True] * 2
+    for cell in found.cells:
+        assert len(cell.loss) == len(cell.norm) == (cell.diverged[0] if cell.diverged else 20)
+        assert [t for t, *_ in cell.evaluations] == ([] if cell.diverged and cell.diverged[0] < 10 else [10, 20])
+    result = json.loads((whole / "result.json").read_text())
+    assert result["diverged"] == {
+        str(cell.number): {"round": cell.diverged[0], "why": cell.diverged[1]} for cell in found.cells if cell.diverged
+    }
+    assert run(whole)[1] == [f"{whole}: finished; nothing is left to do"]
+
+
+@pytest.mark.parametrize("memory", [2**30, 0])
+def test_cut_anywhere(tmp_path, whole, memory):
+    """Stopped after each part, of all lengths; in one program and one cell after the other."""
+    if not memory:
+        run(tmp_path / "whole", memory=0)
+        whole = tmp_path / "whole"
+    path, sizes = tmp_path / "cut", [1, 3, 2, 7, 20]
+    while not (path / "result.json").exists():
+        stop, size = Stop(), sizes.pop(0)
+        sizes.append(size)
+        for _ in sweep_in(path, TASK, SWEEP, say=lambda line: None, memory=memory, stop=stop, chunk=size):
+            stop.signal = 2
+    assert content(path, memory=memory) == content(whole, memory=memory)
+
+
+def test_killed_before_its_end_was_written(tmp_path, whole):
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    (path / "result.json").unlink()
+    found, said = run(path)
+    assert not found
+    assert said[-1] == f"{path}: goes on after round 20 of group 0"
+    assert content(path) == content(whole)
+
+
+def test_a_damaged_checkpoint(tmp_path, whole):
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    (path / "result.json").unlink()
+    file = max(
+        (f for f in (path / "checkpoints" / "00000020").rglob("*") if f.is_file()), key=lambda f: f.stat().st_size
+    )
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    _, said = run(path)
+    assert any(line.startswith("passed over the checkpoint of round 20") for line in said)
+    assert content(path) == content(whole)
+
+
+def test_with_a_decay_rule(tmp_path):
+    rule = {"decay": "paper", "decay_window": 2, "decay_patience": 1, "decay_cooldown": 1, "decay_delta": 0.5}
+    sweep = Sweep(replace(RUN, **rule), (0.5,), (0.1, 0.5))
+    run(tmp_path, sweep)
+    for cell in read_sweep(tmp_path).cells:
+        assert len(cell.gammas) == 20
+        assert cell.gammas[-1] < cell.gammas[0] == 0.5
+
+
+def test_going_or_cut_off_it_can_be_read(tmp_path):
+    going = sweep_in(tmp_path, TASK, SWEEP, say=lambda line: None, memory=2**30, chunk=3)
+    next(going)
+    found = read_sweep(tmp_path)
+    assert not found.finished
+    assert [len(cell.loss) for cell in found.cells] == [1] * 6
+    going.close()
+    with (tmp_path / "log.jsonl").open("ab") as file:
+        file.write(b'{"group": 0, "ro')
+    assert [len(cell.loss) for cell in read_sweep(tmp_path).cells] == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("sweep", "says"),
+    [
+        (replace(SWEEP, client_lr=(0.1,)), "client_lr 0.1,0.5 -> 0.1$"),
+        (replace(SWEEP, run=replace(RUN, seed=4)), "seed 3 -> 4$"),
+        (replace(SWEEP, run=replace(RUN, rounds=30)), "rounds 20 -> 30$"),
+    ],
+)
+def test_another_configuration_is_refused(whole, sweep, says):
+    with pytest.raises(RunError, match=f"expected the configuration it was begun with, got {says}"):
+        run(whole, sweep)
+
+
+def test_toml(tmp_path):
+    for sweep in (settled(SWEEP, TASK), Sweep(RUN, (0.1, 1e-25), tied=True)):
+        (tmp_path / "a.toml").write_text(text(sweep))
+        assert read(tmp_path / "a.toml") == sweep
+    (tmp_path / "b.toml").write_text('task = "digits"\n[sweep]\nclient_lr = 3\n')
+    with pytest.raises(RunError, match=r"b\.toml"):
+        read(tmp_path / "b.toml")
+
+
+COMMAND = [
+    "sweep", "quadratic", "--clients", "8", "--clients-per-round", "3", "--server", "yogi", "--theta", "1:2",
+    "--client-lr", "0,0.1,1,100", "--server-lr", "0.01,0.1,1e30", "--evaluate-every", "50", "--checkpoint-every", "1",
+]  # fmt: skip
+
+
+def started(cache, path, rounds):  # noqa: F811
+    command = [*LUR, *COMMAND, "--rounds", str(rounds), "--run-dir", str(path)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=cache)
+
+
+def killed_and_whole(cache, tmp_path, rounds, kills):  # noqa: F811
+    rng, path = random.Random(0), tmp_path / "killed"
+    for _ in range(kills):
+        process = started(cache, path, rounds)
+        until_it_writes(process, path)
+        time.sleep(rng.uniform(0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    for one in (path, tmp_path / "whole"):
+        process = started(cache, one, rounds)
+        _, err = process.communicate(timeout=LIMIT)
+        assert (process.returncode, err) == (0, "")
+    sweep = configured(path)
+    found = []
+    for one in (path, tmp_path / "whole"):
+        like = begin(TASK, sweep, way_of(TASK, sweep), 0)
+        state = checkpoint.restore(one / "checkpoints", one, like, pytest.fail)
+        leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state.state)]
+        found.append(([(one / name).read_bytes() for name in FILES], state.round, leaves))
+    assert found[0] == found[1]
+
+
+@pytest.mark.promote
+def test_killed_twice(cache, tmp_path):  # noqa: F811
+    killed_and_whole(cache, tmp_path, 30, 2)
+
+
+@pytest.mark.full
+@pytest.mark.promote
+def test_killed_twenty_times(cache, tmp_path):  # noqa: F811
+    killed_and_whole(cache, tmp_path, 400, 20)
