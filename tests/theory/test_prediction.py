@@ -15,7 +15,7 @@ from theory.trials.prediction import Setting
 
 pytestmark = pytest.mark.x64
 
-PROBLEMS, RUNS = 20, 4000
+RUNS = 4000
 SETTINGS = {
     "iid": (Setting(0.2, 0.15, (1.0, 1.0, 1.0), M=1, B=1, rounds=12), None, 0.5 * np.eye(3)),
     "without replacement": (Setting(0.3, 0.2, (1.0, 0.5, 2.0), 3, 2, 12, "without replacement"), 4, None),
@@ -23,9 +23,10 @@ SETTINGS = {
 }
 
 
+@pytest.mark.parametrize("problems", [5, pytest.param(20, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_exact_error_is_within_the_interval_of_the_simulation(name):
-    """20 problems in each of 3 settings: of 60 intervals at 99%, 0.6 are expected to miss.
+def test_exact_error_is_within_the_interval_of_the_simulation(name, problems):
+    """20 problems in each of 3 settings: of 60 intervals at 99%, 0.6 are expected to miss. The quick form takes 5.
 
     Seeds are fixed and were not chosen: the first 20. More than one miss of 20 has the probability 1.7% if the theory
     is right, and the outcome is the same every time; a prediction off by 10% misses nearly always.
@@ -33,7 +34,7 @@ def test_exact_error_is_within_the_interval_of_the_simulation(name):
     setting, m, noise = SETTINGS[name]
     of = jax.jit(lambda problem: prediction.exact(problem, np.ones(3), setting, noise)[-1])
     predicted, seen = [], []
-    for seed in range(PROBLEMS):
+    for seed in range(problems):
         problem = prediction.random_problem(seed, m=m)
         errors = prediction.squared_errors(problem, np.ones(3), setting, RUNS, noise=noise, seed=seed)
         seen.append(prediction.interval(errors[:, -1]))
@@ -44,7 +45,7 @@ def test_exact_error_is_within_the_interval_of_the_simulation(name):
         return int(((values < low) | (values > high)).sum())
 
     assert missed(predicted) <= 1
-    assert missed(0.9 * predicted) >= 15
+    assert missed(0.9 * predicted) >= 3 * problems // 4
 
 
 def test_the_paper_bound_is_above_what_happens():
