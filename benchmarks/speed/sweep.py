@@ -169,4 +169,8 @@ def report(found: Measured) -> str:
 
 def record(found: Measured) -> dict[str, Any]:
     """For a file."""
-    return {"benchmark": "sweep", **found._asdict(), "environment": environment()}
+    return {
+        "benchmark": "sweep",
+        **found._asdict(),
+        "environment": {name: value for name, value in environment().items() if name != "host"},
+    }
