@@ -48,7 +48,7 @@ class Spent(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What each contender takes, and the largest difference of any round's loss, relative to its cell's largest loss."""
+    """What each contender takes, and the largest difference of a loss, relative to its cell's largest."""
 
     cells: int
     rounds: int
