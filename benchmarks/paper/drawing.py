@@ -138,7 +138,7 @@ def record(lab: Lab, name: str, title: str, tasks: Sequence[str], made: Made, ou
         "rounds": {task: case(task, lab.scale).run.rounds for task in tasks},
         "files": [path.name for path in made.paths],
         "verdicts": [one._asdict() for one in made.statements],
-        "environment": environment(),
+        "environment": {name: value for name, value in environment().items() if name != "host"},
     }
     path = out / f"{name}.json"
     path.write_text(json.dumps(entry, indent=1) + "\n")

@@ -34,8 +34,11 @@ def test_tune_and_decay(lur, tmp_path):  # noqa: F811
     assert [(row["gamma"], row["eta"], row["diverged"]) for row in found] == [(0.1, 0.1, 0), (1e30, None, 2)]
     assert (tmp_path / "t.csv").read_bytes() == (tmp_path / "t" / "tuned.csv").read_bytes()
     assert "none left" in out
-    status, out, _ = lur("decay", "quadratic", *SMALL, *rates, "--run-dir", "d")
-    assert status == 0
+    status, out, err = lur("decay", "quadratic", *SMALL, *rates, "--run-dir", "short", "--client-lr", "1e30")
+    assert status == 2
+    assert "--client-lr must have a gamma for which some eta trains, got 1e+30" in err
+    status, out, err = lur("decay", "quadratic", *SMALL, *rates, "--run-dir", "d", "--rounds", "40")
+    assert (status, err) == (0, "")
     assert "gamma 1e+30: diverges for every eta" in out
     assert out.splitlines()[-1] == "LocalUpdateDecay: gamma 0.1, eta 0.1"
     assert read_sweep(tmp_path / "d" / "gamma-0.1").sweep.run.decay == "paper"
