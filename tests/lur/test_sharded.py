@@ -25,6 +25,17 @@ for M, weighting, layout, data in (
     np.testing.assert_allclose(state.params, expected, rtol=1e-12)
     np.testing.assert_allclose(infos.loss, losses, rtol=1e-12)
     assert infos.client_norms.shape == (plain.R, M)
+import lur, optax
+algo = lur.local_update(plain.loss, lur.theta.fedavg(plain.K), optax.sgd)
+options = {"rounds": 4, "clients_per_round": 3, "batch_size": 2}
+rates = {"client_lr": (0.0, 0.1), "server_lr": (0.1, 1.0)}  # four cells on three devices
+for devices in (2, 3):
+    states, infos = lur.run_grid(algo, np.ones(3), store, **rates, devices=devices, **options)
+    for i, gamma in enumerate(rates["client_lr"]):
+        for j, eta in enumerate(rates["server_lr"]):
+            state, info = lur.run(algo, algo.init(np.ones(3), gamma, eta), store, **options)
+            np.testing.assert_allclose(states.params[i, j, 0], state.params, rtol=1e-12)
+            np.testing.assert_allclose(infos.loss[i, j, 0], info.loss, rtol=1e-12)
 print("agreed on", jax.device_count(), "devices")
 """
 
