@@ -41,7 +41,10 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a round tells: all that a log line or a plot needs. The rates are those the round used."""
+    """What a round tells: all that a log line or a plot needs. The rates are those the round used.
+
+    ``client_norms`` are nan where no client's own message is formed (`lur.large_batch`).
+    """
 
     loss: Float[Array, ""]
     update_norm: Float[Array, ""]

@@ -37,3 +37,20 @@ def published():
 def number(text) -> float:
     """'3/4', '0.25', 2 as a float, correctly rounded."""
     return float(Fraction(str(text)))
+
+
+@pytest.fixture
+def lur(monkeypatch, capsys, tmp_path):
+    """The command line in this process: exit status, what it printed, what it complained of."""
+    monkeypatch.setenv("LUR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "jax"))
+    monkeypatch.chdir(tmp_path)
+
+    from lur.cli import main
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["lur", *map(str, arguments)])
+        status = main()
+        return status, *capsys.readouterr()
+
+    return call

@@ -7,27 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lur.cli import main
 from lur.data.importing import READERS
 from lur.data.store import open_store
 from tests.lur.data import writers
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
-
-
-@pytest.fixture
-def lur(monkeypatch, capsys, tmp_path):
-    """The command line in this process: exit status, what it printed, what it complained of."""
-    monkeypatch.setenv("LUR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "jax"))
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["lur", *map(str, arguments)])
-        status = main()
-        return status, *capsys.readouterr()
-
-    return call
 
 
 def drawings(writer_ids=("a", "b"), n=4):

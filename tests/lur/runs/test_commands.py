@@ -6,25 +6,9 @@ import tomllib
 
 import pytest
 
-from lur.cli import main
 from lur.runs.reader import read_run
 
 SMALL = ["--rounds", "4", "--clients", "5", "--clients-per-round", "2", "--theta", "1:1"]
-
-
-@pytest.fixture
-def lur(monkeypatch, capsys, tmp_path):
-    """The command line in this process: exit status, what it printed, what it complained of."""
-    monkeypatch.setenv("LUR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "jax"))
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["lur", *map(str, arguments)])
-        status = main()
-        return status, *capsys.readouterr()
-
-    return call
 
 
 def test_one_configuration_as_flags_file_and_folder(lur, tmp_path):

@@ -5,12 +5,11 @@ import json
 import pytest
 
 from lur.tuning import read_sweep
-from tests.lur.runs.test_commands import lur  # noqa: F401
 
 SMALL = ["--rounds", "4", "--clients", "5", "--clients-per-round", "2", "--theta", "1:2"]
 
 
-def test_a_sweep_its_folder_and_its_page(lur, tmp_path):  # noqa: F811
+def test_a_sweep_its_folder_and_its_page(lur, tmp_path):
     status, out, _ = lur("sweep", "quadratic", *SMALL, "--client-lr", "0,0.1", "--server-lr", "0.1,1e30")
     assert status == 0
     assert "all 4 cells in one program" in out
@@ -26,7 +25,7 @@ def test_a_sweep_its_folder_and_its_page(lur, tmp_path):  # noqa: F811
     assert "finished: 4 cells of 4 rounds, 2 diverged" in (tmp_path / "page.html").read_text()
 
 
-def test_tune_and_decay(lur, tmp_path):  # noqa: F811
+def test_tune_and_decay(lur, tmp_path):
     rates = ["--client-lr", "0.1,1e30", "--server-lr", "0.1,0.01"]
     status, out, _ = lur("tune", "quadratic", *SMALL, *rates, "--run-dir", "t", "--csv", "t.csv", "--json", "t.json")
     assert status == 0
@@ -62,7 +61,7 @@ def test_tune_and_decay(lur, tmp_path):  # noqa: F811
         (["reproduce", "fig2", "--store", "x"], "--store needs the --task"),
     ],
 )
-def test_bad_input_is_one_sentence(lur, arguments, says):  # noqa: F811
+def test_bad_input_is_one_sentence(lur, arguments, says):
     status, _, err = lur(*arguments)
     assert status == 2
     assert says in err
