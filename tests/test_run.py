@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,31 @@ def test_locked_versions_meet_the_declared_ones():
     for requirement in project["dependencies"]:
         name = requirement.split(">=")[0]
         assert f"\n{name}==" in f"\n{locked}", name
+
+
+def test_a_script_runs_in_the_environment(checkout):
+    """`./run colab/quickstart.py`: Python of .venv, once it is installed."""
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/usr/bin/env bash\n[ "$1" = -m ] || echo "python $*"\n')
+    python.chmod(0o755)
+    assert run(checkout, "python3", "colab/quickstart.py", "--option").stdout == "python colab/quickstart.py --option\n"
+
+
+def test_the_lock_alone_decides(checkout):
+    """pip is told not to look further than the lock: older ones take the newest release of a package with extras."""
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/usr/bin/env bash\necho "$*" >> {checkout}/calls\n')
+    python.chmod(0o755)
+    run(checkout, "python3", "colab/quickstart.py")
+    packages, project, _ = (checkout / "calls").read_text().splitlines()
+    assert packages.startswith("-m pip install")
+    assert packages.endswith("--no-deps --require-hashes -r lock/run.txt")
+    assert project.endswith("--no-deps --no-build-isolation -e .")
+
+
+def test_nothing_is_missing_from_the_lock():
+    """What the lock installed without looking at dependencies has all of them, in versions that fit."""
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
