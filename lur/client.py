@@ -83,6 +83,7 @@ def inner_loop(
         raise ValueError(f"theta needs K(theta) = {K} mini-batches, got batches with {supplied}")
     checks.batch_dtypes(batches, dtype)
     batches = jax.tree.map(lambda leaf: jnp.asarray(leaf)[:K], batches)
+    loss_fn = jax.jit(loss_fn)  # traced once, for this check and for the loop
     checks.scalar_loss(loss_fn, params, jax.tree.map(lambda leaf: leaf[0], batches), dtype)
     if send not in ("stepped", "raw"):
         raise ValueError(f"send must be 'stepped' or 'raw', got {send!r}")

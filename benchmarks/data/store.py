@@ -58,28 +58,29 @@ def resident_mb() -> float:
 
 def measured(path: Path, rounds: int) -> Figures:
     """Open the store and gather the batches of some rounds; runs in a process of its own."""
-    from lur.engine import chosen_clients, drawn, host_rows, plan
+    from lur.hosted import chosen_in, drawn_in, host_rows
+    from lur.plans import plan
     from lur.server import local_update
     from lur.theta import fedavg
 
     algo = local_update(lambda w, batch: w.sum(), fedavg(K))
     warm = Store({"tokens": np.zeros((8, 2), np.uint16)}, np.arange(9), open_store(path).names, {})
     seed = np.uint32(0)
-    host_rows(plan(warm, algo, 2, 2), warm, seed, 0)  # jax itself, before memory is looked at
+    host_rows(plan(warm, algo, 2, 2), warm, seed, np.arange(1))  # jax itself, before memory is looked at
     before = resident_mb()
     start = perf_counter()
     store = open_store(path)
     seconds = perf_counter() - start
     opened = resident_mb()
     made_plan = plan(store, algo, M, B)
-    chosen = chosen_clients(made_plan, seed, np.int32(0))  # compiled before the clock starts
-    drawn(made_plan, seed, np.int32(0), chosen, np.ones(M, np.int32))
+    chosen = chosen_in(made_plan, seed, np.zeros(1, np.int32))  # compiled before the clock starts
+    drawn_in(made_plan, seed, np.zeros(1, np.int32), chosen, np.ones((1, M), np.int32))
     times = []
     for t in range(rounds):
         start = perf_counter()
-        rows = host_rows(made_plan, store, seed, t)
+        rows = host_rows(made_plan, store, seed, np.array([t]))
         times.append(1e3 * (perf_counter() - start))
-        assert rows.examples["tokens"].shape == (M, K, B, LENGTH)
+        assert rows.examples["tokens"].shape == (1, M, K, B, LENGTH)
     return Figures(store.clients, store.examples, seconds, tuple(times), before, opened, resident_mb())
 
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from benchmarks.speed.work import SHARE, Sizes, Work
-from lur import engine
+from lur import engine, hosted
 from lur.data.store import Store
 from lur.data.writer import in_memory
 from lur.server import local_update
@@ -37,9 +37,9 @@ def schedule(store: Store, sizes: Sizes, rounds: int) -> np.ndarray:
     seed = engine.checked_seed(SEED)
 
     def rows(t: np.int32) -> np.ndarray:
-        chosen = np.asarray(engine.chosen_clients(plan, seed, t))
+        chosen = np.asarray(hosted.chosen_clients(plan, seed, t))
         starts = store.offsets[chosen].astype(np.int32)
-        drawn = engine.drawn(plan, seed, t, chosen, store.sizes[chosen].astype(np.int32))
+        drawn = hosted.drawn(plan, seed, t, chosen, store.sizes[chosen].astype(np.int32))
         return starts[:, None, None] + np.asarray(drawn.positions)
 
     return np.stack([rows(np.int32(t)) for t in range(rounds)])

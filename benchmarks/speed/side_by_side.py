@@ -1,13 +1,14 @@
 """`lur bench speed --task femnist`: lur, its floor and its peers over the same work, in one run."""
 
-import json as json_format
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.speed.contenders import PEERS, variants
 from benchmarks.speed.race import race
 from benchmarks.speed.table import machine, record, same_work, table
 from benchmarks.speed.work import WORKS, Sizes
+from lur.commands.output import check_json, write_json
 
 
 def chosen(peers: str) -> tuple[str, ...]:
@@ -37,8 +38,11 @@ def measure(
     batch_size: int | None = None,
     json: Path | None = None,
     forms: str | None = None,
+    say: Callable[[str], None] = print,
 ) -> int:
     """Race, print the table, keep the record. Exit status 1 if a contender did other work than lur."""
+    if task not in WORKS:
+        raise ValueError(f"--task of speed must be one of quadratic, {', '.join(WORKS)}, got {task!r}")
     work = WORKS[task]
     names = chosen(peers)
     own = variants(task) if forms is None else own_forms(task, forms)
@@ -48,8 +52,7 @@ def measure(
     for option, value in options:
         if value is not None and value < 1:
             raise ValueError(f"{option} must be >= 1, got {value}")
-    if json is not None and not json.absolute().parent.is_dir():
-        raise ValueError(f"--json must name a file in a folder that exists, got {json}")
+    check_json(json)
     before = machine()
 
     def report(line: str) -> None:
@@ -60,8 +63,8 @@ def measure(
     report("")
     M, K, B = sizes
     load = before["load"][0]
-    print(f"{task}: M = {M}, K = {K}, B = {B}, best of {turns} turns, {before['cores']} cores, load {load} before")
-    print(table(results, skipped, sizes, work.tolerance))
+    say(f"{task}: M = {M}, K = {K}, B = {B}, best of {turns} turns, {before['cores']} cores, load {load} before")
+    say(table(results, skipped, sizes, work.tolerance))
     if json is not None:
-        json.write_text(json_format.dumps(record(task, sizes, turns, results, skipped, before), indent=1) + "\n")
+        write_json(json, record(task, sizes, turns, results, skipped, before))
     return 0 if all(same_work(result, sizes, work.tolerance) for result in results) else 1

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from lur.models.layers.conv import Conv
+from lur.models.layers.dense import Dense
 from lur.models.layers.forms import Form
 
 
@@ -29,9 +30,5 @@ class CNN(nn.Module):
             x = Conv(features, 5, pool=True, dtype=self.dtype, form=self.form, name=f"conv{i + 1}")(x)
             x = nn.relu(x)  # after pooling: relu is monotone, so the order is free
         x = x.reshape(len(x), -1)
-        x = nn.relu(self.dense(self.hidden, "hidden")(x))
-        return self.dense(self.classes, "logits")(x)
-
-    def dense(self, units: int, name: str) -> nn.Dense:
-        init = nn.initializers.glorot_uniform()
-        return nn.Dense(units, kernel_init=init, dtype=self.dtype, param_dtype=self.dtype, name=name)
+        x = nn.relu(Dense(self.hidden, dtype=self.dtype, form=self.form, name="hidden")(x))
+        return Dense(self.classes, dtype=self.dtype, form=self.form, name="logits")(x)

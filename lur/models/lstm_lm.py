@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from lur.models.layers.dense import Dense
 from lur.models.layers.forms import Form
 from lur.models.layers.lstm import LSTM
 
@@ -40,12 +41,8 @@ class LSTMLM(nn.Module):
         for i, units in enumerate(self.units):
             x = LSTM(units, self.dtype, self.form, name=f"lstm{i + 1}")(x)
         if self.projection is not None:
-            x = self.dense(self.projection, "projection")(x)
-        return self.dense(self.vocabulary, "logits")(x)
-
-    def dense(self, units: int, name: str) -> nn.Dense:
-        init = nn.initializers.glorot_uniform()
-        return nn.Dense(units, kernel_init=init, dtype=self.dtype, param_dtype=self.dtype, name=name)
+            x = Dense(self.projection, dtype=self.dtype, form=self.form, name="projection")(x)
+        return Dense(self.vocabulary, dtype=self.dtype, form=self.form, name="logits")(x)
 
 
 def shakespeare(dtype: Any = jnp.float32, form: Form = "auto") -> LSTMLM:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from lur.models.layers.conv import Conv
+from lur.models.layers.dense import Dense
 from lur.models.layers.forms import Form
 from lur.models.layers.norm import GroupNorm
 from lur.models.layers.pool import max_pool
@@ -67,7 +68,7 @@ class ResNet18(nn.Module):
                 x = Block(self.filters * 2**stage, (stage, i) != (0, 0), self.dtype, self.form, name=name)(x)
         x = nn.relu(GroupNorm(dtype=self.dtype, name="norm")(x)).mean(axis=(1, 2))
         init = nn.initializers.normal(0.01)
-        return nn.Dense(self.classes, kernel_init=init, dtype=self.dtype, param_dtype=self.dtype, name="logits")(x)
+        return Dense(self.classes, init, self.dtype, self.form, name="logits")(x)
 
 
 def conv(owner: Block | ResNet18, features: int, size: int, name: str, strides: int = 1) -> Conv:

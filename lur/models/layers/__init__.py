@@ -4,6 +4,7 @@ Every layer takes ``form="auto" | "fast" | "plain"``, see `lur.models.layers.for
 """
 
 from lur.models.layers.conv import Conv, conv2d
+from lur.models.layers.dense import Dense, dense
 from lur.models.layers.forms import Form
 from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
 from lur.models.layers.lstm import LSTM, lstm
@@ -14,10 +15,12 @@ from lur.models.layers.sparse import bag_of_words
 __all__ = [
     "LSTM",
     "Conv",
+    "Dense",
     "Form",
     "GroupNorm",
     "bag_of_words",
     "conv2d",
+    "dense",
     "group_norm",
     "lstm",
     "max_pool",

@@ -11,7 +11,7 @@ flipped kernel, the gradient in w has y's gradient as its kernel with s and d ex
 as its channels. Written out in the canonical layout each is one call of the library's convolution. They
 are `convolution` again, so derivatives of every order, in reverse mode, are as quick.
 
-With many channels, 3x3 kernels at stride 1 are quicker still by `winograd3x3`.
+Small images with many channels and 3x3 kernels at stride 1 are quicker still by `winograd3x3`.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ from lur.models.layers.winograd import winograd3x3
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 Pair = tuple[int, int]
-MANY = 256
-"""Channels, in and out, from which on Winograd's form was measured to be the quicker one."""
+MANY, SMALL = 64, 64
+"""Channels, in and out, from which on, and pixels up to which, Winograd's form was measured to be the quicker one."""
 
 
 def conv2d(
@@ -55,7 +55,8 @@ def conv2d(
         raise ValueError(f"strides must be one or two integers >= 1, got {strides!r}")
     if not is_fast(form):
         return lax.conv_general_dilated(x, kernel, steps, padding, dimension_numbers=LAYOUT)
-    if padding == "SAME" and steps == (1, 1) and kernel.shape[:2] == (3, 3) and min(kernel.shape[2:]) >= MANY:
+    many = min(kernel.shape[2:]) >= MANY and x.shape[1] * x.shape[2] <= SMALL
+    if many and padding == "SAME" and steps == (1, 1) and kernel.shape[:2] == (3, 3):
         return winograd3x3(x, kernel)
     pads = lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], steps, padding)
     return convolution(x, kernel, steps, (1, 1), tuple((int(low), int(high)) for low, high in pads))

@@ -23,7 +23,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from lur.models.layers.dense import dense, flat, times_transposed, transposed_times
 from lur.models.layers.forms import Form, is_fast
+
+LARGE = 2**20
+"""Weights in U beyond which U^T is not formed: that took as long as eight products with it, of 20 for a sentence."""
 
 
 def lstm(
@@ -44,7 +48,7 @@ def lstm(
     if x.ndim != 3 or (kernel.shape, recurrent.shape, bias.shape) != wanted:
         got = f"{kernel.shape}, {recurrent.shape}, {bias.shape} for x of {x.shape}"
         raise ValueError(f"kernel, recurrent and bias must be (in, 4 units), (units, 4 units), (4 units,), got {got}")
-    inputs = x.swapaxes(0, 1) @ kernel + bias
+    inputs = dense(x.swapaxes(0, 1), kernel, bias, form=form)
     return (recurrence if is_fast(form) else outputs)(inputs, recurrent).swapaxes(0, 1)
 
 
@@ -81,7 +85,8 @@ def forward(inputs: Array, recurrent: Array):
 
 def backward(kept: tuple[Array, ...], dy: Array) -> tuple[Array, Array]:
     h, c, gates, recurrent = kept
-    transposed = recurrent.T
+    back = times_transposed if recurrent.size > LARGE else jnp.matmul
+    weights = recurrent if recurrent.size > LARGE else recurrent.T
 
     def step(carry, inputs):
         dh, dc = carry
@@ -94,11 +99,11 @@ def backward(kept: tuple[Array, ...], dy: Array) -> tuple[Array, Array]:
         dg = dc * i * (1 - g * g)
         do = dh * squashed * o * (1 - o)
         dz = jnp.concatenate([di, df, dg, do], axis=-1)
-        return (dz @ transposed, dc * f), dz
+        return (back(dz, weights), dc * f), dz
 
     zero = jnp.zeros_like(h[0])
     dz = lax.scan(step, (zero, zero), (dy, c, delayed(c), gates), reverse=True)[1]
-    return dz, jnp.einsum("tbu,tbg->ug", delayed(h), dz)
+    return dz, transposed_times(flat(h[:-1]), flat(dz[1:]))
 
 
 recurrence.defvjp(forward, backward)

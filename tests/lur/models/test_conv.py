@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lur.models.layers import conv2d, max_pool
-from lur.models.layers.conv import MANY
+from lur.models.layers.conv import MANY, SMALL
 from lur.models.layers.winograd import winograd3x3
 from tests.lur.models.forms import assert_close, assert_equal_forms, gradients, normal
 
@@ -55,13 +55,15 @@ def test_winograd_equal_in_every_use():
     assert_equal_forms(winograd3x3, partial(conv2d, form="plain"), normal(0, 1, 3, 4, 2), normal(1, 3, 3, 2, 2))
 
 
-def test_winograd_is_for_many_channels():
-    def uses_winograd(channels: int, form: str = "fast", **options):
-        x, w = jnp.zeros((1, 3, 3, channels)), jnp.zeros((3, 3, channels, MANY))
+def test_winograd_is_for_many_channels_of_small_images():
+    def uses_winograd(channels: int, form: str = "fast", width: int = 3, **options):
+        x, w = jnp.zeros((1, 4, width, channels)), jnp.zeros((3, 3, channels, MANY))
         return "conv_general_dilated" not in str(jax.make_jaxpr(partial(conv2d, form=form, **options))(x, w))
 
     assert uses_winograd(MANY)
     assert not uses_winograd(MANY - 1)
+    assert uses_winograd(MANY, width=SMALL // 4)
+    assert not uses_winograd(MANY, width=SMALL // 4 + 1)
     assert not uses_winograd(MANY, "plain")
     assert not uses_winograd(MANY, padding="VALID")
     assert not uses_winograd(MANY, strides=2)
