@@ -2,7 +2,8 @@ r"""The true loss and accuracy, over whole datasets.
 
 .. math:: f(x) = \frac1N \sum_{i=1}^N \frac{1}{n_i} \sum_{z \in D_i} f(x; z)
 
-Each example weighs :math:`1/(N n_i)`. Examples are streamed in large batches in the order of the store.
+Each example weighs :math:`1/(N n_i)`. Examples are streamed in large batches in the order of the store; of several
+processes each takes its share of the clients.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from jaxtyping import PyTree
 
 from lur.data.gather import gather
 from lur.data.prefetch import prefetched
+from lur.processes import gathered
 from lur.tasks.task import Task
 
 
@@ -68,16 +70,20 @@ def summed(
     if batch < 1:
         raise ValueError(f"batch must be >= 1, got {batch}")
     features, widths = dict(store.features), store.widths
+    own = np.array_split(chosen, jax.process_count())[jax.process_index()]
+    if jax.process_count() > 1:
+        params = jax.tree.map(np.asarray, params)
 
     def read(rows_weights: tuple[np.ndarray, np.ndarray]) -> tuple[Any, np.ndarray]:
         rows, weights = rows_weights
         return gather(features, widths, rows), weights
 
     sums, examples = np.zeros((3, 1)), 0
-    for data, weights in prefetched(read, batches(store.offsets, chosen, batch)):
-        found = totals(task.outcomes, task.plain, params, data, weights * len(chosen))
+    for data, weights in prefetched(read, batches(store.offsets, own, batch)):
+        found = totals(task.outcomes, task.plain, params, data, weights * len(own))
         sums = sums + np.asarray(found, np.float64).reshape(3, -1)
         examples += int((weights > 0).sum())
+    sums, examples = gathered(sums).sum(0), int(gathered(np.array(examples)).sum())
     return [
         Evaluation(loss / len(chosen), correct / count if count else float("nan"), len(chosen), examples)
         for loss, correct, count in sums.T.tolist()

@@ -1,7 +1,8 @@
 """A grid of learning rates as one compiled program: every cell sees the same clients and mini-batches.
 
 Sampling and gather do not depend on the rates, so they are done once for all cells. The cells, one model each, run
-side by side inside each client's loop, dealt to the devices, which need not wait for each other.
+side by side inside each client's loop, dealt to the devices, which need not wait for each other. With a layout that
+deals the clients too, the mesh has two axes: each group of devices has some cells, each device of it some clients.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
+from lur import layouts
 from lur.cache import keep_compiled
 from lur.data.gather import Resident, resident
 from lur.data.store import Store
@@ -98,8 +100,10 @@ def advance(
     Args:
       states: from `start`, or an earlier call.
       seeds: one for each entry of the states' first axis.
-      rounds, clients_per_round, batch_size, view, layout, epochs, weighting, data, capacity: as in `lur.run`.
-      devices: over how many the cells are dealt; by default all local ones, but no more than help.
+      rounds, clients_per_round, batch_size, view, epochs, weighting, data, capacity: as in `lur.run`.
+      layout: as in `lur.run`; ``sharded`` deals the clients to all devices or, where `devices` says over how many
+        the cells are dealt, to as many as there are for each of these.
+      devices: over how many the cells are dealt; by default all that the layout leaves, but no more than help.
 
     Returns:
       States as given, and infos with leading axes (seeds, R, cells).
@@ -111,11 +115,17 @@ def advance(
     if len(seeds) != S:
         raise ValueError(f"seeds must be {S}, one for each of the states' first axis, got {len(seeds)}")
     chosen = parse(layout)
-    if chosen.devices > 1:
-        raise ValueError(f"layout of a grid must be on one device, over which its cells are dealt, got {layout}")
-    devices = enough(jax.local_device_count(), C) if devices is None else devices
-    if not 1 <= devices <= jax.local_device_count():
-        raise ValueError(f"devices must be from 1 to {jax.local_device_count()}, got {devices}")
+    if chosen.model > 1:
+        raise ValueError(f"layout of a grid must be without a model axis, got {layout}")
+    if chosen.devices > 1 and isinstance(layout, str):
+        chosen = chosen._replace(devices=max(1, chosen.devices // (devices or 1)))
+    room = jax.local_device_count() // chosen.devices
+    devices = enough(max(room, 1), C) if devices is None else devices
+    if not 1 <= devices <= room:
+        raise ValueError(
+            f"devices must be from 1 to {room}, so many groups of {chosen.devices} are there, got {devices}"
+        )
+    chosen = chosen._replace(inside=chosen.devices > 1)
     keep_compiled()
     made = plan(store, algo, clients_per_round, batch_size, epochs, weighting)
     data = resident(store) if data is None else data
@@ -147,12 +157,13 @@ def cells(
 
         return jax.vmap(one, in_axes=(CELLS, 0), out_axes=(CELLS, 0))(states, seeds)
 
-    if devices == 1:
+    if devices * layout.devices == 1:
         return share(states, data, seeds, rounds)
     C = states.server_lr.shape[1]
     index = np.minimum(np.arange(-(-C // devices) * devices, dtype=np.int32), np.int32(C - 1))  # the last cell again
     padded = jax.tree.map(lambda leaf: leaf[:, index], states._replace(round=None))  # pyright: ignore
-    mesh = jax.make_mesh((devices,), (AXIS,), (AxisType.Auto,), devices=jax.local_devices()[:devices])
+    shape, used = (devices, layout.devices), jax.local_devices()[: devices * layout.devices]
+    mesh = jax.make_mesh(shape, (AXIS, layouts.AXIS), (AxisType.Auto,) * 2, devices=used)
     along: Any = State(*[P(None, AXIS)] * 5, round=P())  # pyright: ignore
     spread = jax.shard_map(
         share,

@@ -27,7 +27,8 @@ from lur.data.gather import resident, size_in_bytes
 from lur.engine import DEVICE_BYTES, run
 from lur.evaluate import Evaluation, evaluate, evaluate_cells
 from lur.grid import advance, start_pairs
-from lur.layouts import Layout, replicated
+from lur.layouts import Layout, replicated, where
+from lur.processes import placed
 from lur.server import Info, LocalUpdate, State
 from lur.tasks.task import Task
 from lur.train import CAPACITY, algorithm, divergence, is_due, trouble
@@ -265,8 +266,7 @@ def program(task: Task, sweep: Sweep, way: Way) -> Callable[[Cursor, int], Part]
         """The kept cells' rounds: states and infos as of `lur.grid.advance`."""
         if way.at_once == 1:
             own = jax.tree.map(lambda leaf: leaf[0, 0], state._replace(round=None))._replace(round=state.round)  # pyright: ignore
-            if way.layout.devices > 1:
-                own = jax.device_put(own, replicated(way.layout))
+            own = placed(own, where(own, way.layout))
             own, infos = run(none if gamma == 0 else many, own, task.store, rounds=rounds, seed=config.seed, **options)
             back = jax.tree.map(lambda leaf: leaf[None, None], own._replace(round=None))  # pyright: ignore
             return back._replace(round=own.round), jax.tree.map(lambda leaf: np.asarray(leaf)[None, :, None], infos)

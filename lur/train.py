@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import optax
 
-from lur import decay, optimizers
+from lur import decay, optimizers, processes
 from lur.client import Optimizer
 from lur.config import Run as Run
 from lur.config import settled
@@ -18,7 +18,7 @@ from lur.deferred import linear_update
 from lur.engine import DEVICE_BYTES, run
 from lur.evaluate import Evaluation, evaluate
 from lur.large_batch import large_batch_update
-from lur.layouts import choose, replicated
+from lur.layouts import choose, replicated, where
 from lur.server import Info, LocalUpdate, State, local_update
 from lur.tasks.task import Task
 from lur.theta import fedavg, parse
@@ -102,9 +102,9 @@ def train(
     assert M is not None  # settled
     assert B is not None
     layout = choose(state.params, M, config.layout, linear=task.linear is not None).layout
-    if layout.devices > 1:
-        state = jax.device_put(state, replicated(layout))
-    data = resident(task.store, replicated(layout)) if size_in_bytes(task.store) <= DEVICE_BYTES else "host"
+    state = processes.placed(state, where(state, layout))
+    small = size_in_bytes(task.store) <= DEVICE_BYTES and jax.process_count() == 1
+    data = resident(task.store, replicated(layout)) if small else "host"
 
     def advanced(state: State, rounds: int) -> tuple[State, Info]:
         state, infos = run(
@@ -127,6 +127,7 @@ def train(
     marks = [every for every in (config.evaluate_every, config.checkpoint_every) if every]
     began, done, size = monotonic(), int(state.round), 1 if callable(chunk) else min(chunk, CAPACITY)
     while done < config.rounds:
+        size = processes.told(size)
         stop = min(config.rounds, done + size, *(done - done % every + every for every in marks))
         before, began_chunk = state, monotonic()
         state, infos = advanced(before, stop - done)

@@ -68,7 +68,10 @@ class Store:
 
     def id(self, i: int) -> str:
         """The id of client i."""
-        return self.names.text(i).decode()
+        try:
+            return self.names.text(i).decode()
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{self.path}: expected the id of client {i} as UTF-8, {error}") from None
 
     def client(self, i: int) -> dict[str, Feature]:
         """The examples of client i."""

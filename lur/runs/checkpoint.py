@@ -177,7 +177,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
     full = {key: np.asarray(value) for key, value in arrays.items() if np.size(value)}
     try:
-        with silent("absl", "asyncio"), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        with silent("absl", "asyncio"), alone() as checkpointer:
             checkpointer.save(path.absolute(), args=ocp.args.StandardSave(full))
     except OSError:
         raise
@@ -192,7 +192,7 @@ def read_arrays(path: Path, like: Mapping[str, Any]) -> list[np.ndarray]:
     """The arrays from orbax, of the shapes and dtypes of `like`."""
     import orbax.checkpoint as ocp
 
-    with silent("absl", "asyncio"), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+    with silent("absl", "asyncio"), alone() as checkpointer:
         full = checkpointer.restore(path.absolute(), args=ocp.args.StandardRestore())
     leaves = []
     for key, value in like.items():
@@ -201,6 +201,18 @@ def read_arrays(path: Path, like: Mapping[str, Any]) -> list[np.ndarray]:
             raise ValueError(f"{key} is {leaf.dtype}{leaf.shape}, not {value.dtype}{np.shape(value)}")
         leaves.append(leaf)
     return leaves
+
+
+def alone() -> Any:
+    """An orbax checkpointer that waits for no other process: what all have alike, this one reads and writes."""
+    import orbax.checkpoint as ocp
+
+    me = jax.process_index()
+    options = ocp.options.MultiprocessingOptions(
+        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process-{me}"
+    )
+    handler = ocp.StandardCheckpointHandler(multiprocessing_options=options)
+    return ocp.Checkpointer(handler, multiprocessing_options=options)
 
 
 @contextmanager

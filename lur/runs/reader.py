@@ -1,11 +1,12 @@
 """Reading a run folder from outside: one that is finished, still going, or was cut off."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from lur.runs import folder
+from lur.runs.errors import Damaged
 from lur.runs.log import lines, number
 
 State = Literal["running", "finished", "diverged", "stopped"]
@@ -44,8 +45,38 @@ def read_run(path: Path) -> Record:
         None if result is None else result.get("why"),
         read_values(path / "config.toml"),
         folder.read_json(path / "environment.json"),
-        *([*lines(path / name)] for name in ("log.jsonl", "evaluation.jsonl", "timing.jsonl")),
+        *([*checked(path / name, numbers)] for name, numbers in NUMBERS.items()),
     )
+
+
+NUMBERS = {
+    "log.jsonl": ("loss", "update_norm", "client_lr", "server_lr"),
+    "evaluation.jsonl": ("f",),
+    "timing.jsonl": ("seconds",),
+}
+"""The logs of a run, and what of a line must be numbers beside its round."""
+LAST = 2**31
+
+
+def checked(path: Path, numbers: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The lines of a log, which may come from anywhere: with a round, and numbers where a reader counts on them."""
+    for k, line in enumerate(lines(path), start=1):
+        t = line.get("round")
+        if not isinstance(t, int) or isinstance(t, bool) or not 0 <= t < LAST:
+            raise Damaged(f"{path}, line {k}: expected a round from 0 to 2^31 - 1, found {str(t)[:80]!r}")
+        for name in numbers:
+            value = line.get(name)
+            for one in value if isinstance(value, list) and name == "client_lr" else [value]:
+                if not is_number(one):
+                    raise Damaged(f"{path}, line {k}: expected a number as {name}, found {str(one)[:80]!r}")
+        yield line
+
+
+def is_number(value: Any) -> bool:
+    """Whether a log's value is a number, finite or not, that a float can hold."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) < 2**1000
+    return isinstance(value, float) or value in ("NaN", "Infinity", "-Infinity")
 
 
 class Block(NamedTuple):

@@ -69,6 +69,8 @@ def train_section(path: Path) -> str:
     record = read_run(path)
     done = record.rounds[-1]["round"] if record.rounds else 0
     asked = record.config.get("rounds", 0)
+    if not isinstance(asked, int):
+        raise RunError(f"{path / 'config.toml'}: expected a whole number of rounds, found {str(asked)[:80]!r}")
     why = f": {escape(str(record.why))}" if record.why else ""
     parts = [f"<h2>{escape(path.name)}</h2><p>{escape(record.state)} after {done:,} of {asked:,} rounds{why}</p>"]
     if record.rounds:

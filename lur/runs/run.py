@@ -26,6 +26,7 @@ import jax
 import numpy as np
 
 from lur import config as configs
+from lur import processes
 from lur.config import Run
 from lur.data.cache import digest
 from lur.evaluate import evaluate
@@ -58,15 +59,20 @@ def train_in(
     """`lur.train.train` in a run folder, begun or continued; yields what is new. A finished run yields nothing.
 
     `say` is told what was found: where the run goes on, what of it was damaged, where the environment changed.
+    Of several processes the first keeps the folder; the others need not see it.
     """
     stop = Stop() if stop is None else stop
     config = configs.settled(config, task.settings)
+    if not processes.is_first():
+        yield from followed(task, config, stop, chunk)
+        return
     folder.is_begun(path)  # refuse a stranger's folder before anything is made in it
     with folder.held(path):
         here = environment(layout=str(layout_of(task, config)))
         begun = prepare(path, task, config, here)
         if begun and is_over(path, config):
             say(f"{path}: {ending(folder.read_json(path / 'result.json'))}; nothing is left to do")
+            processes.told([OVER, None])
             return
         (path / "result.json").unlink(missing_ok=True)
         with resumed(path, LOGS, initial_state(task, config), say) as (session, state):
@@ -90,30 +96,58 @@ def rounds_of(
 ) -> Iterator[Progress]:
     """The rounds that are left, recorded; then how it ended."""
     at: Progress | None = None
+    agreed = stop if jax.process_count() == 1 else Stop()
+    way = processes.told(way_on(session, config))
 
     def steps() -> Iterator[Step]:
         nonlocal at
         before = 0.0
-        for at in progresses(session, task, config, state, chunk):
+        for at in progresses(way, task, config, processes.told_arrays(state), chunk):
+            agreed.signal = processes.told(stop.signal)
             yield step_of(at, config, at.seconds - before)
             before = at.seconds
 
-    for _ in recorded(session, steps(), stop, every=config.checkpoint_every, seconds=config.checkpoint_seconds):
+    for _ in recorded(session, steps(), agreed, every=config.checkpoint_every, seconds=config.checkpoint_seconds):
         assert at is not None  # the step was made from it
         yield at
-    if at is not None and (at.rounds == config.rounds or at.diverged) and stop.signal is None:
+    if at is not None and (at.rounds == config.rounds or at.diverged) and agreed.signal is None:
         write_file(session.path / "result.json", json.dumps(result_of(at), indent=1) + "\n")
 
 
-def progresses(
-    session: Session, task: Task, config: Run, state: Any, chunk: int | Callable[[float], int]
-) -> Iterator[Progress]:
-    """The run from where it stands. One that was killed between its last checkpoint and its end is ended again."""
+def followed(task: Task, config: Run, stop: Stop, chunk: int | Callable[[float], int]) -> Iterator[Progress]:
+    """The run of a process other than the first, which has the folder and tells where the run stands."""
+    way = processes.told(None)
+    if way[0] == OVER:
+        return
+    for at in progresses(way, task, config, processes.told_arrays(initial_state(task, config)), chunk):
+        stop.signal = processes.told(None)
+        yield at
+        if stop.signal is not None:
+            return
+
+
+OVER, ENDED, LAST, ON = "over", "ended", "last", "on"
+
+
+def way_on(session: Session, config: Run) -> list[str | None]:
+    """Where the run stands: it diverged in its last round (and why), its last evaluation is missing, or it goes on."""
     done = session.round
     last, evaluated = (last_line(session.path / name) for name in ("log.jsonl", "evaluation.jsonl"))
     if "diverged" in last:
-        yield Progress(done, state, NO_ROUNDS, None, 0.0, last["diverged"])
-    elif done == config.rounds or (evaluated.get("round") == done and "diverged" in evaluated):
+        return [ENDED, str(last["diverged"])]
+    missing = done == config.rounds or (evaluated.get("round") == done and "diverged" in evaluated)
+    return [LAST if missing else ON, None]
+
+
+def progresses(
+    way: list[str | None], task: Task, config: Run, state: Any, chunk: int | Callable[[float], int]
+) -> Iterator[Progress]:
+    """The run from where it stands. One that was killed between its last checkpoint and its end is ended again."""
+    word, why = way
+    done = int(state.round)
+    if word == ENDED:
+        yield Progress(done, state, NO_ROUNDS, None, 0.0, why)
+    elif word == LAST:
         found = evaluate(task, state.params)
         yield Progress(done, state, NO_ROUNDS, found, 0.0, trouble("f(x)", found.loss, config.loss_limit))
     else:

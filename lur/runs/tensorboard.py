@@ -13,7 +13,7 @@ def mirrored(path: Path, progresses: Iterator[Progress]) -> Iterator[Progress]:
     try:
         from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ValueError("--tensorboard needs the package tensorboardX: pip install 'lur-jax[tensorboard]'") from None
+        raise ValueError("--tensorboard needs the package tensorboardX: pip install tensorboardX") from None
     writer = None
     try:
         for at in progresses:

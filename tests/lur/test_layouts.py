@@ -41,7 +41,7 @@ def test_no_layout(text):
 )
 def test_auto_reasons(monkeypatch, backend, devices, params, linear, expected):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    monkeypatch.setattr(jax, "local_device_count", lambda: devices)
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
     chosen = choose(params, 16, linear=linear)
     assert chosen.layout == expected
     assert chosen.why

@@ -29,8 +29,8 @@ import lur, optax
 algo = lur.local_update(plain.loss, lur.theta.fedavg(plain.K), optax.sgd)
 options = {"rounds": 4, "clients_per_round": 3, "batch_size": 2}
 rates = {"client_lr": (0.0, 0.1), "server_lr": (0.1, 1.0)}  # four cells on three devices
-for devices in (2, 3):
-    states, infos = lur.run_grid(algo, np.ones(3), store, **rates, devices=devices, **options)
+for more in ({"devices": 2}, {"devices": 3}, {"layout": "sharded"}, {"layout": "sharded:vmap", "devices": 1}):
+    states, infos = lur.run_grid(algo, np.ones(3), store, **rates, **more, **options)
     for i, gamma in enumerate(rates["client_lr"]):
         for j, eta in enumerate(rates["server_lr"]):
             state, info = lur.run(algo, algo.init(np.ones(3), gamma, eta), store, **options)

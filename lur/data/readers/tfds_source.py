@@ -295,7 +295,7 @@ def imported() -> Any:
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
-        raise ImportError("reading TFDS needs tensorflow-datasets: pip install 'lur-jax[data]'") from error
+        raise ImportError("reading TFDS needs tensorflow-datasets: pip install tensorflow-datasets") from error
     return tfds
 
 

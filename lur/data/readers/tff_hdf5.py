@@ -47,7 +47,7 @@ def child(path: Path, limit: int, task: str) -> Iterator[tuple["subprocess.Popen
     """The process that reads the file; it is gone at the end, however that comes."""
     file_at(path, "an HDF5 file")
     if importlib.util.find_spec("h5py") is None:
-        raise ModuleNotFoundError("reading HDF5 needs h5py: pip install 'lur-jax[data]'")
+        raise ModuleNotFoundError("reading HDF5 needs h5py: pip install h5py")
     process = subprocess.Popen(
         [sys.executable, "-P", str(CHILD), str(path.resolve()), str(limit), task],
         stdin=subprocess.DEVNULL,

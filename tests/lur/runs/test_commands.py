@@ -96,7 +96,7 @@ def test_tensorboard(lur, tmp_path, monkeypatch):
         patch.setattr(builtins, "__import__", without)
         status, _, err = lur("train", "quadratic", *SMALL, "--run-dir", "run", "--tensorboard")
     assert status == 2
-    assert err == "lur: --tensorboard needs the package tensorboardX: pip install 'lur-jax[tensorboard]'\n"
+    assert err == "lur: --tensorboard needs the package tensorboardX: pip install tensorboardX\n"
     pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
     assert lur("train", "quadratic", *SMALL, "--run-dir", "run", "--tensorboard")[0] == 0
     assert [*(tmp_path / "run" / "tensorboard").glob("events*")]

@@ -1,8 +1,10 @@
 """The page of runs: self-contained, escaped, of runs that are finished, going or cut off."""
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -107,3 +109,36 @@ def test_no_run(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(RunError, match="expected"):
             page([path])
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</pre><svg onload=alert(1)>",
+    "javascript:alert(1)",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "\u2028</title><iframe src=//x>",
+    "]]><!--<script>",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_in_every_place_that_a_run_has_for_text(tmp_path, text):
+    path = tmp_path / ("run " + text.replace("/", "_"))
+    run = dataclasses.replace(RUN, store=Path(text), word_count=Path(text))
+    [*train_in(path, TASK, run, say=quiet)]
+    environment = json.loads((path / "environment.json").read_text())
+    environment["begun"] |= {"host": text, text: text}
+    (path / "environment.json").write_text(json.dumps(environment))
+    (path / "result.json").write_text(json.dumps({"state": "diverged", "round": 6, "why": text, "f": text}))
+    for name in ("log.jsonl", "evaluation.jsonl"):
+        lines = [json.loads(line) | {"note": text, text: text} for line in (path / name).read_text().splitlines()]
+        if name == "evaluation.jsonl":
+            lines[-1]["accuracy"] = text
+        (path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = page([path])
+    known = "html head meta title style body h1 h2 h3 p pre table tr td th img"
+    assert {*Checked(found).tags} <= {*known.split()}
+    assert "default-src 'none'" in found  # no script may run even where one slipped in
+    if "<" in text:
+        assert text not in found

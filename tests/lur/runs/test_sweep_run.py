@@ -175,12 +175,13 @@ def started(cache, path, rounds):  # noqa: F811
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=cache)
 
 
-def killed_and_whole(cache, tmp_path, rounds, kills):  # noqa: F811
+def killed_and_whole(cache, tmp_path, rounds, kills, longest=0.3):  # noqa: F811
     rng, path = random.Random(0), tmp_path / "killed"
     for _ in range(kills):
         process = started(cache, path, rounds)
         until_it_writes(process, path)
-        time.sleep(rng.uniform(0, 0.3))
+        time.sleep(rng.uniform(0, longest))
+        assert process.poll() is None, process.communicate()
         process.send_signal(signal.SIGKILL)
         process.communicate()
     for one in (path, tmp_path / "whole"):
@@ -204,5 +205,5 @@ def test_killed_twice(cache, tmp_path):  # noqa: F811
 
 @pytest.mark.full
 @pytest.mark.promote
-def test_killed_twenty_times(cache, tmp_path):  # noqa: F811
-    killed_and_whole(cache, tmp_path, 400, 20)
+def test_killed_fifty_times(cache, tmp_path):  # noqa: F811
+    killed_and_whole(cache, tmp_path, 400, 50, 1.0)

@@ -1,0 +1,112 @@
+"""The formulas of `lur.costs` against what the compiler says of the programs themselves."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lur.costs import Cost, Machine, cost, ring, seconds
+
+ROOT = Path(__file__).resolve().parents[2]
+DEVICES = 2
+PROGRAM = """
+import json, sys
+import jax, jax.numpy as jnp
+import numpy as np
+from lur import programs, tasks
+from lur.config import Run
+from lur.data.gather import size_in_bytes
+from lur.data.writer import in_memory
+from lur.tasks.task import Outcomes, Settings, Task
+from lur.train import parameters
+
+def dense(width=96):
+    rng = np.random.default_rng(0)
+    rows = [{k: rng.normal(size=(2, width)).astype(np.float32) for k in "xy"} for _ in range(8)]
+    store = in_memory((str(i), row) for i, row in enumerate(rows))
+    init = lambda key: {"first": jnp.zeros((width, width)), "second": jnp.zeros((width, width))}
+    def outcomes(params, z):
+        error = jnp.square(jnp.tanh(z["x"] @ params["first"]) @ params["second"] - z["y"]).mean(-1)
+        return Outcomes(error, error, error)
+    return Task("dense", store, init, lambda key, z: dict(z), dict, outcomes, Settings(6, 3, 1, 0.1, 0.1))
+
+found = []
+for name, layout, server, M in json.loads(sys.argv[1]):
+    task = tasks.load("digits", clients=8) if name == "digits" else dense()
+    config = Run(name, theta="1:3", clients_per_round=M, batch_size=2, server=server)
+    sent, size = programs.compiled(programs.program(task, config, layout))
+    P = parameters(jax.eval_shape(task.init, jax.random.key(0)))
+    found.append([P, size_in_bytes(task.store), sent, size])
+print(json.dumps(found))
+"""
+CASES = [
+    ("dense", "sequential", "sgd", 6),
+    ("dense", "sharded", "yogi", 5),
+    ("dense", "sharded:vmap", "sgd", 6),
+    ("dense", "sharded:chunked:2", "sgd", 7),
+    ("digits", "sharded", "sgd", 5),
+]
+AT_ONCE = {"sequential": 1, "sharded": 1, "sharded:vmap": None, "sharded:chunked:2": 2}
+
+
+def test_formulas_are_those_of_the_compiled_programs():
+    """What is sent exactly; memory to 10 % where the model is what fills it: the compiler may keep half a model more or
+    less in its loops, and activations and random bits, left out here, are small beside P."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(CASES)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "JAX_NUM_CPU_DEVICES": str(DEVICES)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert len(found) == len(CASES)
+    for (name, layout, server, M), (P, stored, sent, size) in zip(CASES, found, strict=True):
+        devices = 1 if layout == "sequential" else DEVICES
+        moments = 2 if server == "yogi" else 0
+        machine = Machine(devices)
+        expected = cost(P, M, machine, at_once=AT_ONCE[layout], moments=moments, examples=stored)
+        assert sent == ([["all_reduce", expected.numbers]] if devices > 1 else [])
+        arguments, outputs, between, _ = size
+        if name == "dense":
+            assert arguments + outputs + between == pytest.approx(expected.memory, rel=0.1), (layout, server)
+
+
+def test_a_ring_by_hand():
+    """Of n parts each device sends n - 1 to be summed and n - 1 that are."""
+    for n in (1, 2, 3, 256):
+        parts = [1 / n] * n
+        assert ring(n) == pytest.approx(2 * sum(parts[1:]))
+
+
+def test_seconds():
+    found = Cost(clients=4, numbers=10, device_bytes=80.0, host_bytes=60.0, memory=0.0)
+    assert seconds(found, Machine(8, 2, flops=2.0, device_link=40.0, host_link=20.0), 3.0) == (6.0, 5.0)
+    assert seconds(found, Machine(8, 2), 3.0) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("bad", [(0, 1, Machine(1)), (1, 0, Machine(1)), (1, 1, Machine(0)), (1, 1, Machine(1, 0))])
+def test_what_is_none(bad):
+    with pytest.raises(ValueError, match="must be >= 1, got 0"):
+        cost(*bad)
+
+
+def test_the_table_of_the_docs():
+    """Memory, bytes and milliseconds are what the formulas make of the other columns."""
+    text = (ROOT / "docs" / "machines.md").read_text()
+    table = text[text.index("## 10,000 clients") :]
+    rows = [[cell.strip().replace(",", "") for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    rows = [row for row in rows if row and row[0] in ("femnist", "stackoverflow_nwp", "cifar100")]
+    assert len(rows) == 3
+    machine = Machine(256, 32, host_link=12.5e9)
+    for _, P, s, activations, examples, memory, sent, milliseconds in rows:
+        sizes = {"activations": int(activations) * 10**6, "examples": int(examples) * 10**6}
+        found = cost(int(P), 10_000, machine, moments=int(s) - 1, **sizes)
+        assert f"{found.memory / 1e6:.0f}" == memory
+        assert f"{found.host_bytes / 1e6:.1f}" == sent
+        assert f"{1e3 * seconds(found, machine, 0.0)[1]:.1f}" == milliseconds

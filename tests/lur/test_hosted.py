@@ -1,0 +1,82 @@
+"""Rounds read on the host: the parts of several processes are the whole, and how far ahead they are read is nothing."""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import lur
+from lur import hosted
+from lur.data.writer import in_memory
+from lur.layouts import parse
+from lur.plans import as_stored, plan
+from tests.lur.test_engine import B, K, M, R, clients, loss
+
+
+@pytest.fixture
+def made():
+    algo = lur.local_update(loss, lur.theta.fedavg(K), optax.sgd)
+    store = in_memory(clients())
+    return algo, store, plan(store, algo, M, B)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_parts_of_processes_are_the_whole(made, monkeypatch, count):
+    """Who takes part and what each draws is exactly that of one process; nobody reads another's examples."""
+    _, store, drawn = made
+    whole = hosted.host_rows(drawn, store, np.uint32(3), np.arange(R))
+    filled = M + -M % count
+    monkeypatch.setattr(hosted, "together", lambda plan, rows, part: rows)
+    parts = [
+        hosted.host_rows(drawn, store, np.uint32(3), np.arange(R), hosted.Part(filled, places, None))
+        for places in np.split(np.arange(filled), count)
+    ]
+    for name, value in whole.examples.items():
+        assert all(part.examples[name].shape[1] == filled // count for part in parts)
+        joined = np.concatenate([part.examples[name] for part in parts], axis=1)
+        np.testing.assert_array_equal(joined[:, :M], value)
+    for part in parts:
+        np.testing.assert_array_equal(part.chosen[:, :M], whole.chosen)
+        np.testing.assert_array_equal(part.chosen[:, M:], whole.chosen[:, [M - 1] * (filled - M)])
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("weighting", ["examples", pytest.param("uniform", marks=pytest.mark.full)])
+def test_clients_that_fill_up_weigh_nothing(made, weighting):
+    algo, store, _ = made
+    drawn = plan(store, algo, M, B, None, weighting)
+    layout = parse("sequential")
+    filled = M + 2
+    mesh = hosted.mesh(layout)
+    rows = hosted.host_rows(drawn, store, np.uint32(3), np.arange(R), hosted.Part(filled, np.arange(filled), mesh))
+    assert rows.examples["x"].sharding.spec == P(None, hosted.AXIS)
+    start = algo.init(jnp.ones(3), 0.1, 0.3)
+    arguments = (algo, as_stored, drawn, layout, start, rows, np.uint32(3), np.int32(R))
+    state, infos = hosted.compiled(layout)(*arguments)
+    options = {"rounds": R, "clients_per_round": M, "batch_size": B, "seed": 3, "weighting": weighting}
+    expected, seen = lur.run(algo, start, store, **options)
+    np.testing.assert_allclose(state.params, expected.params, rtol=1e-12)
+    np.testing.assert_allclose(infos.client_losses, seen.client_losses, rtol=1e-12)
+    np.testing.assert_allclose(infos.loss, seen.loss, rtol=1e-12)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("most", [3, *(pytest.param(most, marks=pytest.mark.full) for most in (1, 64))])
+def test_neither_depth_nor_cuts_change_a_bit(made, monkeypatch, most):
+    algo, store, drawn = made
+    monkeypatch.setattr(hosted, "MOST", most)
+    start, seed = algo.init(jnp.ones(3), 0.1, 0.3), np.uint32(3)
+    layout = parse("vmap")
+
+    def go(state, rounds, depth):
+        return hosted.run_host(algo, as_stored, drawn, rounds, layout, state, store, seed, depth)
+
+    once, infos = go(start, 7, 1)
+    deep, _ = go(start, 7, 5)
+    cut, first = go(start, 4, 2)
+    cut, last = go(cut, 3, 2)
+    for other in (deep, cut):
+        assert np.asarray(other.params).tobytes() == np.asarray(once.params).tobytes()
+    assert np.concatenate([first.client_losses, last.client_losses]).tobytes() == infos.client_losses.tobytes()
