@@ -19,6 +19,14 @@ STYLE: Any = {
 }
 
 
+def use() -> None:
+    """The house style for all figures of a notebook."""
+    import matplotlib.pyplot as plt
+    from cycler import cycler
+
+    plt.rcParams.update({**STYLE, "axes.prop_cycle": cycler(color=COLOURS)})
+
+
 def panels(columns: int, **options: Any) -> tuple[Any, Any]:
     """A figure with a row of panels in the house style, drawn without a display."""
     from cycler import cycler

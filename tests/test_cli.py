@@ -12,8 +12,18 @@ import pytest
 LUR = [sys.executable, "-c", "import sys; from lur.cli import main; sys.exit(main())"]
 
 
+@pytest.fixture
+def called(request):
+    """The command in this process."""
+    return request.getfixturevalue("lur")
+
+
 def lur(*arguments, **options):
-    return subprocess.run([*LUR, *arguments], capture_output=True, text=True, timeout=600, check=False, **options)
+    """The command in a process of its own, which compiles what it runs but once without much ado."""
+    hasty = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    return subprocess.run(
+        [*LUR, *arguments], capture_output=True, text=True, timeout=600, check=False, env=hasty, **options
+    )
 
 
 def test_verify_writes_its_record(tmp_path):
@@ -49,11 +59,11 @@ def test_verify_writes_its_record(tmp_path):
         (("bench", "speed", "--turns", "0"), "--turns must be >= 1, got 0"),
     ],
 )
-def test_bad_input_is_one_sentence(arguments, message):
-    done = lur(*arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bad_input_is_one_sentence(called, arguments, message):
+    status, _, err = called(*arguments)
+    assert status == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
 
 
 def test_a_verdict_that_is_not_as_recorded_fails(monkeypatch, tmp_path, capsys):
@@ -85,9 +95,8 @@ def test_interrupted_verify_says_what_was_decided_and_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_list_and_help():
+def test_list():
     assert "T1    line 322" in lur("verify", "--list").stdout
-    assert "Start with: lur verify" in lur().stdout
 
 
 def test_figure_1(tmp_path):

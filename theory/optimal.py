@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from theory.methods import polynomial_range, turns
+from theory.precision import float64
 from theory.problems import check_curvatures
 from theory.surrogate import Gamma, Theta, client_rate
 
@@ -27,12 +28,14 @@ class BestTheta(NamedTuple):
     chi_mu: float
 
 
+@float64
 def worst_condition(gamma: Gamma, theta: Theta, mu: float, L: float) -> float:
     """kappa~ = max / min of lambda s(lambda) on [mu, L]: what Theta guarantees of the surrogate of any such spectra."""
     least, largest = polynomial_range(gamma, theta, mu, L)
     return largest / least if least > 0 else float("inf")
 
 
+@float64
 def optimal_theta(
     mu: float,
     L: float,
@@ -98,6 +101,7 @@ def optimal_theta(
     return BestTheta(theta, worst_condition(rate, theta, mu, L), chi)
 
 
+@float64
 def optimal_theta_two(mu: float, L: float, gamma: float) -> BestTheta:
     r"""K = 2 in closed form: :math:`\theta_2/\theta_1 = 1/(\gamma(L+\mu) - 1)`, which is kappa at gamma = 1/L, and
     :math:`\tilde\kappa = (\kappa+1)^2/(4\kappa)`, the Chebyshev optimum; for :math:`\gamma \le 1/(L+\mu)` Theta_2."""

@@ -1,17 +1,18 @@
 """`lur bench`: what lur costs, measured beside a baseline in the same run."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
+from lur.commands.output import Json, Say, check_json, speaker, write_json
 from lur.commands.siblings import require_sibling
 
 
 def bench(
-    what: tyro.conf.Positional[Literal["speed", "grid", "sweep", "scaling", "compile", "store"]],
+    what: tyro.conf.Positional[Literal["speed", "grid", "sweep", "scaling", "processes", "compile", "store"]],
     task: Literal[
-        "quadratic", "tiny", "femnist", "cifar100", "shakespeare", "stackoverflow_nwp", "stackoverflow_tp"
+        "quadratic", "digits", "tiny", "femnist", "cifar100", "shakespeare", "stackoverflow_nwp", "stackoverflow_tp"
     ] = "quadratic",
     rounds: int | None = None,
     turns: int = 5,
@@ -21,14 +22,18 @@ def bench(
     steps: int | None = None,
     batch_size: int | None = None,
     processes: int = 6,
-    json: Path | None = None,
+    json: Json = None,
     figures: Path | None = None,
+    quiet: bool = False,
 ) -> int:
-    """Measure lur: `lur bench speed` prints rounds per second beside a plain Python loop over the same work,
+    """Measure lur beside a baseline in the same run: lur bench speed --task quadratic
+
+    `lur bench speed` prints rounds per second beside a plain Python loop over the same work,
     `lur bench speed --task femnist` seconds per round beside other frameworks and the floor,
     `lur bench grid` a grid of rates as one program beside one run after the other,
     `lur bench sweep` a sweep of digits beside as many calls of `lur train`,
     `lur bench scaling --task femnist` how time and memory grow with M, K and B,
+    `lur bench processes --task femnist` one run over several processes and devices,
     `lur bench compile` how long the first round of each task takes to compile,
     `lur bench store` how a store of 342,477 clients and 20 million examples behaves.
 
@@ -43,64 +48,81 @@ def bench(
         steps: K; by default the paper's.
         batch_size: B; by default the paper's.
         processes: Calls of `lur train` that `lur bench sweep` times; 0 for all.
-        json: Write the results and the machine's description to this file.
         figures: Draw the scaling into this folder.
+        quiet: Print nothing.
     """
     require_sibling("benchmarks")
     for name, value in (("--rounds", rounds), ("--turns", turns)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be >= 1, got {value}")
+    check_json(json)
+    say = speaker(quiet, json)
+    if what == "speed" and task != "quadratic":
+        from benchmarks.speed import side_by_side
+
+        return side_by_side.measure(
+            task, peers, rounds, turns, clients_per_round, steps, batch_size, json, forms, say=say
+        )
+    write_json(json, {"benchmark": what, **measured(what, task, rounds, turns, processes, figures, say)})
+    return 0
+
+
+def measured(
+    what: str, task: str, rounds: int | None, turns: int, processes: int, figures: Path | None, say: Say
+) -> dict[str, Any]:
+    """What was asked for, said and as a record."""
     if what == "store":
         from benchmarks.data import store
 
-        print(store.report(store.measure()))
-    elif what == "grid":
+        found = store.measure()
+        say(store.report(found))
+        return found._asdict()
+    if what == "grid":
         from benchmarks.speed import grid
         from lur.machine import prepare
 
         prepare()
-        print(grid.report(grid.measure(rounds or 1000, turns)))
-    elif what == "sweep":
-        from json import dumps
-
+        found = grid.measure(rounds or 1000, turns)
+        say(grid.report(found))
+        return found._asdict()
+    if what == "sweep":
         from benchmarks.speed import sweep
         from lur.machine import prepare
 
         prepare()
-        measured = sweep.measure(rounds or 200, processes or None)
-        print(sweep.report(measured))
-        if json is not None:
-            json.write_text(dumps(sweep.record(measured), indent=1) + "\n")
-    elif what == "compile":
+        found = sweep.measure(rounds or 200, processes or None, say)
+        say(sweep.report(found))
+        return sweep.record(found)
+    if what == "compile":
         from benchmarks.speed import first_round
 
-        first_round.measure(report=print)
-    elif what == "scaling":
+        return {"tasks": first_round.measure(report=say)}
+    if what == "processes":
+        from benchmarks.speed import processes as over_processes
+
+        return over_processes.measure(task, turns, rounds, say)
+    if what == "scaling":
         from benchmarks.speed import scaling
 
-        found = scaling.measure(task, print)
-        for path in () if figures is None else scaling.draw(task, found, figures):
-            print(path)
-    elif task == "quadratic":
-        quadratic_speed(rounds or 200, turns)
-    else:
-        from benchmarks.speed import side_by_side
-
-        return side_by_side.measure(task, peers, rounds, turns, clients_per_round, steps, batch_size, json, forms)
-    return 0
+        growth = scaling.measure(task, say)
+        for path in () if figures is None else scaling.draw(task, growth, figures):
+            say(str(path))
+        return {"task": task, "growth": growth}
+    return quadratic_speed(rounds or 200, turns, say)
 
 
-def quadratic_speed(rounds: int, turns: int) -> None:
+def quadratic_speed(rounds: int, turns: int, say: Say) -> dict[str, Any]:
     """lur beside a plain Python loop."""
     from benchmarks.speed import quadratic
 
     size = quadratic.DEFAULT
     found = quadratic.measure(size, rounds, turns)
-    print(f"quadratic: d = {size.d}, M = {size.M}, K = {size.K}, B = {size.B}, {rounds} rounds, best of {turns} turns")
+    say(f"quadratic: d = {size.d}, M = {size.M}, K = {size.K}, B = {size.B}, {rounds} rounds, best of {turns} turns")
     for name, value in (
         ("lur, all rounds in one scan", found.lur_scan),
         ("lur, a round at a time", found.lur),
         ("plain Python loop", found.python),
     ):
-        print(f"  {name:28} {value:10.0f} rounds/s  {value / found.python:7.1f}x")
-    print(f"  largest relative difference of the final models: {found.difference:.1e}")
+        say(f"  {name:28} {value:10.0f} rounds/s  {value / found.python:7.1f}x")
+    say(f"  largest relative difference of the final models: {found.difference:.1e}")
+    return {"task": "quadratic", **size._asdict(), "rounds": rounds, **found._asdict()}

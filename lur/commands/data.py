@@ -6,13 +6,9 @@ from typing import Annotated, Literal
 import tyro
 
 from lur.commands.bars import bar
-
-DESCRIPTION = "Federated data: import it from its published formats, look at it. Example: lur data show femnist"
-
-app = tyro.extras.SubcommandApp()
+from lur.commands.output import Json, check_json, speaker, write_json
 
 
-@app.command(name="import")
 def import_(
     format: tyro.conf.Positional[
         Literal["tff-hdf5", "tff-sqlite", "fedjax", "leaf", "tfds", "roles-json", "users-json", "pen-npz"]
@@ -27,6 +23,7 @@ def import_(
     data_dir: Path | None = None,
     seed: int = 0,
     quiet: bool = False,
+    json: Json = None,
 ) -> int:
     """Read a dataset into a new store: lur data import tff-hdf5 fed_emnist_train.h5 femnist.store
 
@@ -45,32 +42,29 @@ def import_(
     """
     from lur.data.importing import Options, import_store
 
+    check_json(json)
     options = Options(split, partition, clients, alpha, column, data_dir, seed)
     with bar(quiet) as progress:
         task = progress.add_task("clients", total=None)
         made = import_store(
             format, path, store, options, lambda done, total: progress.update(task, completed=done, total=total)
         )
-    if not quiet:
-        print(f"{store}: {made.clients:,} clients, {made.examples:,} examples")
+    speaker(quiet, json)(f"{store}: {made.clients:,} clients, {made.examples:,} examples")
+    write_json(json, {"store": store, "clients": made.clients, "examples": made.examples})
     return 0
 
 
-@app.command
 def info(
     store: tyro.conf.Positional[Path],
     verify: bool = False,
-    json: bool = False,
+    json: Json = None,
 ) -> int:
-    """What is in a store: counts, features, sizes, provenance.
+    """Say what is in a store, its counts, features, sizes and provenance: lur data info femnist.store
 
     Args:
         store: The folder of the store.
         verify: Also read every file and compare its checksum.
-        json: Print the manifest as JSON.
     """
-    import json as encoder
-
     import numpy as np
 
     from lur.data.importing import sha256
@@ -83,8 +77,8 @@ def info(
             found = sha256(store / Path(file).name)
             if found != expected:
                 raise StoreError(f"{store / Path(file).name}: expected SHA-256 {expected}, found {found}")
-    if json:
-        print(encoder.dumps(manifest, indent=1))
+    if json is not None:
+        write_json(json, manifest)
         return 0
     least, median, most = np.quantile(opened.sizes, [0, 0.5, 1])
     print(f"{store}: {opened.clients:,} clients, {opened.examples:,} examples")
@@ -99,12 +93,15 @@ def info(
     return 0
 
 
-@app.command(name="list")
-def list_() -> int:
-    """The formats that can be imported, and the built-in data of each task."""
+def list_(json: Json = None) -> int:
+    """List the formats that can be imported, and the built-in data of each task: lur data list"""
     from lur.data.importing import READERS
     from lur.tasks.built_in import GENERATORS
 
+    if json is not None:
+        formats = {name: reader.about for name, reader in READERS.items()}
+        write_json(json, {"formats": formats, "generated": GENERATORS})
+        return 0
     print("formats:")
     for name, reader in READERS.items():
         print(f"  {name:12} {reader.about}")
@@ -114,7 +111,6 @@ def list_() -> int:
     return 0
 
 
-@app.command
 def show(
     task: tyro.conf.Positional[str],
     out: Path | None = None,
@@ -134,12 +130,13 @@ def show(
     """
     from itertools import islice
 
+    from lur.config import nearest
     from lur.data.show import draw
     from lur.data.store import Ragged, open_store
     from lur.tasks.built_in import KINDS, generated
 
     if task not in KINDS:
-        raise ValueError(f"task must be one of {', '.join(KINDS)}, got {task!r}")
+        raise ValueError(f"task must be one of {', '.join(KINDS)}, got {task!r}{nearest(task, KINDS)}")
     kind = KINDS[task]
     shown = generated(kind, clients, heterogeneity, seed) if store is None else open_store(store)
     sample = [
@@ -149,3 +146,6 @@ def show(
     about = f"generated, heterogeneity {heterogeneity:g}, seed {seed}" if store is None else str(store)
     print(draw(kind, sample, out or Path(f"{task}.png"), f"{task}: {about}"))
     return 0
+
+
+COMMANDS = {"import": import_, "info": info, "list": list_, "show": show}

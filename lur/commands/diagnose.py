@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import tyro
+from lur.commands.flags import TaskName
+from lur.commands.output import Json, check_json, speaker, write_json
 
 
 def diagnose(
-    task: tyro.conf.Positional[str],
+    task: TaskName,
     rounds: int = 100,
     clients: int = 8,
     examples: int = 32,
@@ -18,8 +19,9 @@ def diagnose(
     seed: int = 0,
     out: Path | None = None,
     quiet: bool = False,
+    json: Json = None,
 ) -> int:
-    """Does the quadratic theory carry over to a network? lur diagnose digits
+    """See whether the quadratic theory carries over to a network: lur diagnose digits
 
     Trains for some rounds with the task's settings on its built-in data. Then estimates, for FedAvg with each number
     of steps and each gamma: the extreme eigenvalues of the mean Jacobian of InnerLoop, its asymmetry, and how well
@@ -42,7 +44,7 @@ def diagnose(
 
     from lur import tasks
     from lur.commands.siblings import check_folder
-    from lur.diagnose import diagnose as run
+    from lur.diagnosis import diagnose as run
     from lur.theta import fedavg
     from lur.train import Run, parameters, train
 
@@ -51,7 +53,8 @@ def diagnose(
     if out is not None:
         check_folder("--out", out)
     thetas = [fedavg(K) for K in steps]
-    say = (lambda line: None) if quiet else print
+    check_json(json)
+    say = speaker(quiet, json)
     loaded = tasks.load(task)
     params: Any = loaded.init(jax.random.key(seed))
     if rounds:
@@ -74,6 +77,7 @@ def diagnose(
     say(f"  {sum(row.products for row in found):,} Hessian-vector products; Lanczos ends are within "
         f"{max(row.jacobian.largest_error for row in found):.1g} (largest) and "
         f"{max(row.jacobian.smallest_error for row in found):.1g} (smallest) of eigenvalues")  # fmt: skip
+    write_json(json, found)
     if out is not None:
         for path in write(out, task, found):
             say(str(path))

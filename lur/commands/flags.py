@@ -27,6 +27,8 @@ Flags: Any = make_dataclass(
 )
 """All fields of a run but its task; None is one that was not given."""
 
+TaskName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK", help_behavior_hint="")]
+
 RATES = ("client_lr", "server_lr")
 
 

@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 import tyro
 
+from lur.commands.output import Json, check_json, speaker, write_json
+
 
 def predict(
     problem: tyro.conf.Positional[str] = "two-clients",
@@ -21,6 +23,7 @@ def predict(
     seed: int = 0,
     out: Path | None = None,
     quiet: bool = False,
+    json: Json = None,
 ) -> int:
     """Predict E||x_t - x*||^2 exactly, beside the paper's bound and a simulation: lur predict two-clients
 
@@ -66,7 +69,8 @@ def predict(
     found = read_problem(problem, seed)
     d = (found.c if isinstance(found, theory.Problem) else found.c_z).shape[-1]
     x, C = np.full(d, start), noise * np.eye(d) if noise else None
-    say = (lambda line: None) if quiet else print
+    check_json(json)
+    say = speaker(quiet, json)
     say(f"{problem}: {len(found.p)} clients, d = {d}; gamma = {client_lr:g}, eta = {server_lr:g}, Theta = {theta}, "
         f"M = {clients_per_round}, B = {batch_size}, {sampling}")  # fmt: skip
     exact = np.asarray(prediction.exact(found, x, setting, C))
@@ -83,6 +87,7 @@ def predict(
     say("  " + "  ".join([f"{'t':>5}", *(f"{titles[name]:>13}" for name in columns)]))
     for t in at:
         say("  " + "  ".join([f"{t:5d}", *(f"{values[t - 1]:13.6g}" for values in columns.values())]))
+    limit = None
     try:
         limit = stationary_mean_square_error(
             found, client_lr, setting.theta, server_lr, M=clients_per_round, B=batch_size, sampling=how, noise=C
@@ -90,6 +95,7 @@ def predict(
         say(f"  in the long run {float(limit):.6g}")
     except ValueError as error:
         say(f"  no long run: {error}")
+    write_json(json, {"problem": problem, **setting._asdict(), **columns, "long_run": limit})
     if out is not None:
         for path in write(out, columns):
             say(str(path))
@@ -101,6 +107,7 @@ def read_problem(name: str, seed: int) -> Any:
     import json
 
     import theory
+    from lur.config import nearest
     from theory.trials.prediction import random_problem
 
     if name == "two-clients":
@@ -108,7 +115,8 @@ def read_problem(name: str, seed: int) -> Any:
     if name in ("random", "random-examples"):
         return random_problem(seed, m=None if name == "random" else 4)
     if not Path(name).is_file():
-        raise ValueError(f"problem must be two-clients, random, random-examples or a JSON file, got {name!r}")
+        near = nearest(name, ("two-clients", "random", "random-examples"))
+        raise ValueError(f"problem must be two-clients, random, random-examples or a JSON file, got {name!r}{near}")
     fields = json.loads(Path(name).read_text())
     for kind, required in ((theory.Problem, {"A", "c"}), (theory.StochasticProblem, {"A_z", "c_z"})):
         if isinstance(fields, dict) and required <= fields.keys() <= required | {"p", "p_z"}:

@@ -10,7 +10,7 @@ def report(
     out: Path = Path("report.html"),
     quiet: bool = False,
 ) -> int:
-    """Make one page of runs, sweeps and what `lur reproduce` wrote: lur report runs/digits results --out report.html
+    """Make one page of runs, sweeps and what `lur reproduce` wrote: lur report runs/digits --out report.html
 
     It has the figures, tables, configurations, environments and verdicts, needs no other file, and may be made while
     a run goes on or after it was cut off.

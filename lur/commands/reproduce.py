@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import tyro
 
+from lur.commands.output import Json, check_json, silent, speaker, write_json
+
 FIGURES = tuple(f"fig{n}" for n in range(1, 10))
 TABLES = tuple(f"table{n}" for n in range(1, 8))
 What = Literal[
@@ -24,6 +26,7 @@ def reproduce(
     runs: Path | None = None,
     rounds: int | None = None,
     quiet: bool = False,
+    json: Json = None,
 ) -> int:
     """Run the paper's experiments and judge them: lur reproduce fig2 --scale small --out results
 
@@ -46,15 +49,16 @@ def reproduce(
 
     require_sibling("benchmarks")
     check_folder("--out", out)
-    say: Callable[[str], None] = (lambda line: None) if quiet else print
+    check_json(json)
+    say = speaker(quiet, json)
     if what == "heterogeneity":
-        return heterogeneity(task or "digits", out, rounds, say)
+        return heterogeneity(task or "digits", out, rounds, say, json)
     if rounds is not None:
         raise ValueError(f"--rounds is for heterogeneity; {what} takes those of its scale, got {rounds}")
     if store is not None and task is None:
         raise ValueError(f"--store needs the --task that it is for, got {store}")
     prepare()
-    return paper(what, scale, task, store, out, runs or out / f"runs-{scale}", say, quiet)
+    return paper(what, scale, task, store, out, runs or out / f"runs-{scale}", say, silent(quiet, json), json)
 
 
 def paper(
@@ -66,6 +70,7 @@ def paper(
     runs: Path,
     say: Callable[[str], None],
     quiet: bool,
+    json: Path | None,
 ) -> int:
     """The paper's figures and tables."""
     from benchmarks.paper.experiments import Interrupted, Lab
@@ -76,6 +81,7 @@ def paper(
     if task is not None and task not in tasks.NAMES:
         raise ValueError(f"--task must be one of {', '.join(tasks.NAMES)}, got {task!r}{nearest(task, tasks.NAMES)}")
     names = (*FIGURES, *TABLES) if what == "all" else (what,)
+    done: dict[str, Any] = {}
     with stoppable(quiet) as stop:
         stores = {} if task is None or store is None else {task: store.absolute()}
         lab = Lab(runs, scale, say, stop, () if task is None else (task,), stores)
@@ -88,10 +94,12 @@ def paper(
             except Interrupted:
                 say(f"  stopped in {name}: {runs} keeps its runs")
                 return stop.status
+            done[name] = {"files": made.paths, "verdicts": made.statements}
             say(f"{name}: {', '.join(str(path) for path in made.paths)}")
             for one in made.statements:
                 agrees = {True: "agrees", False: "DISAGREES", None: "cannot tell"}[one.agrees]
                 say(f"  [{agrees}] {one.task}: {one.paper}\n      here: {one.shows}")
+    write_json(json, done)
     return 0
 
 
@@ -117,7 +125,7 @@ def has_part(name: str, lab: Any) -> bool:
     return any((task in YOGI) == (name in ON_YOGI) for task in asked)
 
 
-def heterogeneity(task: str, out: Path, rounds: int | None, say: Callable[[str], None]) -> int:
+def heterogeneity(task: str, out: Path, rounds: int | None, say: Callable[[str], None], json: Path | None) -> int:
     """The effect against the dial of heterogeneity."""
     from benchmarks.paper import heterogeneity
     from lur.config import nearest
@@ -133,6 +141,8 @@ def heterogeneity(task: str, out: Path, rounds: int | None, say: Callable[[str],
         setting = setting._replace(rounds=rounds)
     prepare()
     found = heterogeneity.curves(setting, say)
-    for line in (*heterogeneity.verdict(found), *map(str, heterogeneity.write(setting, found, out))):
+    verdicts, files = heterogeneity.verdict(found), heterogeneity.write(setting, found, out)
+    for line in (*verdicts, *map(str, files)):
         say(line)
+    write_json(json, {"heterogeneity": {"files": files, "verdicts": verdicts}})
     return 0

@@ -1,26 +1,24 @@
 """`lur sweep`, `lur tune`, `lur decay`: grids of learning rates, and what they say."""
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from lur.commands.bars import bar
-from lur.commands.flags import RATES, DecayFlags, Decaying, SweepFlags, Swept, rates, run_of
+from lur.commands.flags import RATES, DecayFlags, Decaying, SweepFlags, Swept, TaskName, rates, run_of
+from lur.commands.output import Json, Say, check_json, silent, write_json
 
 ALL = SweepFlags()
 ALL_DECAYING = DecayFlags()
-Say = Callable[[str], None]
 
 
 def sweep(
-    task: tyro.conf.Positional[str] = "",
+    task: TaskName = "",
     config: Path | None = None,
     run_dir: Path | None = None,
     tied: bool = False,
     quiet: bool = False,
+    json: Json = None,
     flags: Swept = ALL,
 ) -> int:
     """Train with every pair of learning rates: lur sweep digits --client-lr 0.01,0.1,1 --server-lr 0.1,1
@@ -35,18 +33,22 @@ def sweep(
         tied: eta = gamma, as in vanilla FedAvg; then --server-lr is left out.
         quiet: Print nothing.
     """
+    check_json(json)
+    quiet = silent(quiet, json)
     status, found, _ = swept(task, config, run_dir, "sweep", tied, quiet, flags)
-    if found is not None and not quiet:
-        print(cells_table(found))
+    if found is not None:
+        write_json(json, cells_of(found))
+        if not quiet:
+            print(cells_table(found))
     return status
 
 
 def tune(
-    task: tyro.conf.Positional[str] = "",
+    task: TaskName = "",
     config: Path | None = None,
     run_dir: Path | None = None,
     csv: Path | None = None,
-    json: Path | None = None,
+    json: Json = None,
     quiet: bool = False,
     flags: Swept = ALL,
 ) -> int:
@@ -59,26 +61,29 @@ def tune(
         config: A TOML file, as `lur config` prints it; flags go before it.
         run_dir: The folder of the sweep; by default runs/tune-TASK.
         csv: Write the table to this file as well as to tuned.csv in the folder.
-        json: Write the table to this file as well as to tuned.json in the folder.
         quiet: Print nothing.
     """
     from lur import tuning
 
+    check_json(json)
+    quiet = silent(quiet, json)
     status, found, path = swept(task, config, run_dir, "tune", False, quiet, flags)
     if found is None or not found.finished:
         return status
     rows = tuning.tuned(found)
-    write_table(rows, path, csv, json)
+    write_table(rows, path, csv)
+    write_json(json, rows)
     if not quiet:
         print(tuning.as_text(rows, found.window))
     return status
 
 
 def decay(
-    task: tyro.conf.Positional[str] = "",
+    task: TaskName = "",
     config: Path | None = None,
     run_dir: Path | None = None,
     quiet: bool = False,
+    json: Json = None,
     flags: Decaying = ALL_DECAYING,
 ) -> int:
     """LocalUpdateDecay from the largest gamma that does not diverge, with tuned eta: lur decay digits
@@ -99,6 +104,8 @@ def decay(
 
     if not task and config is None:
         raise ValueError("expected a task or --config FILE, got neither")
+    check_json(json)
+    quiet = silent(quiet, json)
     path = run_dir or Path("runs") / f"decay-{run_of(task, config, flags, without=RATES).task}"
     gammas = sorted(rates("client_lr", flags.client_lr, LARGEST_GAMMAS), reverse=True)
     for gamma in gammas:
@@ -112,7 +119,8 @@ def decay(
                 print(f"gamma {gamma:g}: diverges for every eta")
             continue
         rows = tuning.tuned(found)
-        write_table(rows, path, None, None)
+        write_table(rows, path, None)
+        write_json(json, {"client_lr": gamma, "server_lr": best.eta, "loss": tuning.tail(best, found.sweep.run.rounds)})
         if not quiet:
             print(tuning.as_text(rows, found.window))
             print(f"LocalUpdateDecay: gamma {gamma:g}, eta {tuning.power(best.eta)}")
@@ -196,6 +204,18 @@ def cells_table(found: Any) -> str:
     return f"mean loss over the last {found.window} rounds\n{aligned([*head, *rows])}"
 
 
+def cells_of(found: Any) -> dict[str, Any]:
+    """The cells of a sweep, for JSON: the loss of one that diverged is null."""
+    from lur.tuning import tail
+
+    rounds = found.sweep.run.rounds
+    rows = [
+        {"client_lr": cell.gamma, "server_lr": cell.eta, "loss": tail(cell, rounds), "diverged": cell.diverged}
+        for cell in found.cells
+    ]
+    return {"run_dir": found.path, "finished": found.finished, "rounds": rounds, "last": found.window, "cells": rows}
+
+
 def shown(cell: Any, loss: float) -> str:
     """A cell's loss, or when it diverged."""
     return f"x {cell.diverged[0]}" if cell.diverged else f"{loss:.4g}"
@@ -207,13 +227,13 @@ def aligned(rows: list[list[str]]) -> str:
     return "\n".join("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
 
 
-def write_table(rows: Any, path: Path, csv: Path | None, json: Path | None) -> None:
+def write_table(rows: Any, path: Path, csv: Path | None) -> None:
     """The tuned rates beside the sweep, and where else they are asked for."""
     from lur import tuning
 
     for file, text in (
         (path / "tuned.csv", tuning.as_csv(rows)), (path / "tuned.json", tuning.as_json(rows)),
-        (csv, tuning.as_csv(rows)), (json, tuning.as_json(rows)),
+        (csv, tuning.as_csv(rows)),
     ):  # fmt: skip
         if file is not None:
             file.write_text(text)

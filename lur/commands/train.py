@@ -6,22 +6,22 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from lur.commands.bars import bar
-from lur.commands.flags import Flags, Given, changed, run_of
+from lur.commands.flags import Flags, Given, TaskName, changed, run_of
+from lur.commands.output import Json, check_json, speaker, write_json
 from lur.config import Run
 
 NOTHING = Flags()
 
 
 def train(
-    task: tyro.conf.Positional[str] = "",
+    task: TaskName = "",
     config: Path | None = None,
     run_dir: Path | None = None,
     resume: bool = True,
     tensorboard: bool = False,
     quiet: bool = False,
+    json: Json = None,
     flags: Given = NOTHING,
 ) -> int:
     """Train on one of the seven tasks: lur train digits --run-dir runs/digits
@@ -37,14 +37,19 @@ def train(
         tensorboard: Also write for TensorBoard, into the run folder; needs tensorboardX.
         quiet: Print nothing.
     """
+    from lur import processes
     from lur.machine import prepare
     from lur.runs.stopping import stoppable
     from lur.train import parameters
 
     prepare()
-    say: Callable[[str], None] = (lambda line: None) if quiet else print
+    check_json(json)
+    watch = processes.join()
+    if not processes.is_first():
+        quiet, json = True, None
+    say = speaker(quiet, json)
     run, loaded = asked(task, config, run_dir, flags)
-    if run_dir is not None and not resume and (run_dir / "run.json").exists():
+    if run_dir is not None and not resume and processes.is_first() and (run_dir / "run.json").exists():
         raise ValueError(f"--run-dir must name a new folder with --no-resume, got {run_dir}, which holds a run")
     describe(loaded, run, say)
     at = None
@@ -53,6 +58,7 @@ def train(
         pace = Pace()
         with closing(progresses(loaded, run, run_dir, stop, tensorboard, say)) as found:
             for at in found:
+                watch.tick()
                 count = len(at.infos.loss)
                 loss = f"loss {at.infos.loss.mean():.4f}" if count else ""
                 if (
@@ -64,7 +70,9 @@ def train(
                 if at.evaluation is not None and at.rounds < run.rounds:
                     say(f"  round {at.rounds}: {summary(loaded.metric, at.evaluation)}")
     if at is None:
-        return ended(run_dir)
+        return ended(run_dir, json) if processes.is_first() else 0
+    stopped = "stopped" if stop.signal is not None else "finished"
+    write_json(json, outcome(run, run_dir, at, "diverged" if at.diverged else stopped))
     if at.diverged:
         kept = "" if run_dir is None else f"; {run_dir} keeps its log"
         print(f"lur: diverged in round {at.rounds:,}: {at.diverged}{kept}", file=sys.stderr)
@@ -79,12 +87,13 @@ def train(
 
 
 def config(
-    task: tyro.conf.Positional[str] = "",
+    task: TaskName = "",
     config: Path | None = None,
     run_dir: Path | None = None,
+    json: Json = None,
     flags: Given = NOTHING,
 ) -> int:
-    """Print a run's configuration as TOML, with the task's own settings: lur config digits > digits.toml
+    """Print a run's configuration as TOML, with the task's own settings: lur config digits
 
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
@@ -94,7 +103,10 @@ def config(
     from lur import config as configs
 
     run, loaded = asked(task, config, run_dir, flags)
-    print(configs.text(configs.settled(run, loaded.settings)), end="")
+    settled = configs.settled(run, loaded.settings)
+    write_json(json, settled)
+    if json is None:
+        print(configs.text(settled), end="")
     return 0
 
 
@@ -144,6 +156,7 @@ def progresses(
     loaded: Any, run: Run, run_dir: Path | None, stop: Any, tensorboard: bool, say: Callable[[str], None]
 ) -> Generator[Any]:
     """The run as it goes, in a folder or not."""
+    from lur import processes
     from lur.train import train
 
     def chunk(seconds: float) -> int:
@@ -154,12 +167,12 @@ def progresses(
             raise ValueError("--tensorboard needs a --run-dir to write into, got none")
         for at in train(loaded, run, chunk=chunk):
             yield at
-            if stop.signal is not None:
+            if processes.told(stop.signal) is not None:
                 return
         return
     from lur.runs.run import train_in
 
-    if tensorboard:
+    if tensorboard and processes.is_first():
         from lur.runs.tensorboard import mirrored
 
         yield from mirrored(run_dir, train_in(run_dir, loaded, run, stop=stop, chunk=chunk, say=say))
@@ -167,12 +180,31 @@ def progresses(
         yield from train_in(run_dir, loaded, run, stop=stop, chunk=chunk, say=say)
 
 
-def ended(run_dir: Path | None) -> int:
+def ended(run_dir: Path | None, json: Path | None) -> int:
     """The exit status of a run that had already ended."""
     from lur.runs.folder import read_json
 
     assert run_dir is not None  # a run without a folder has at least one round
-    return 1 if read_json(run_dir / "result.json").get("state") == "diverged" else 0
+    result = read_json(run_dir / "result.json")
+    write_json(json, {"run_dir": run_dir, **result})
+    return 1 if result.get("state") == "diverged" else 0
+
+
+def outcome(run: Run, run_dir: Path | None, at: Any, state: str) -> dict[str, Any]:
+    """How a run ended, for JSON."""
+    from lur.train import parameters
+
+    return {
+        "task": run.task,
+        "state": state,
+        "rounds": at.rounds,
+        "seconds": at.seconds,
+        "parameters": parameters(at.state.params),
+        "evaluation": at.evaluation,
+        "diverged": at.diverged or None,
+        "run_dir": run_dir,
+        "configuration": run,
+    }
 
 
 def summary(metric: str, found: Any) -> str:

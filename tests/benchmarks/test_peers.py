@@ -167,7 +167,7 @@ def test_schedule_stays_with_its_clients():
     [
         ({"peers": "torch,tochr"}, f"--peers must be among {', '.join(PEERS)}, got 'tochr'"),
         ({"peers": "", "steps": 0}, "--steps must be >= 1, got 0"),
-        ({"peers": "", "json": Path("/nowhere/at.json")}, "--json must name a file in a folder that exists"),
+        ({"peers": "", "json": Path("/nowhere/at.json")}, "--json must name a file in an existing folder"),
     ],
 )
 def test_bad_options_are_refused_before_anything_runs(options, message):

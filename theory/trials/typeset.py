@@ -40,13 +40,14 @@ class Unreadable(ValueError):
     """LaTeX that has no MathML here: a command that is not known, braces that do not match."""
 
 
-def mathml(latex: str) -> str:
-    """LaTeX as MathML; `Unreadable` where that cannot be."""
+def mathml(latex: str, display: str = "inline") -> str:
+    """LaTeX as MathML, inline or as a block; `Unreadable` where that cannot be."""
     bare = re.sub(r"\\[{}]", "", latex)
     if bare.count("{") != bare.count("}"):
         raise Unreadable(f"mathematics must have braces that match, got {latex!r}")
     try:
-        root = Converter().convert_to_element(re.sub(r"\\arg(?![A-Za-z])", r"\\operatorname{arg}", latex))
+        known = re.sub(r"\\arg(?![A-Za-z])", r"\\operatorname{arg}", latex)
+        root = Converter(display=display).convert_to_element(known)
     except Exception as error:  # the package has no common base of its errors
         raise Unreadable(f"mathematics must be LaTeX that latex2mathml reads, got {latex!r}") from error
     _clean(root, latex)

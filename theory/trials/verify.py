@@ -157,7 +157,8 @@ def verify(
     """Try the claims, print the table, write the record. Returns the exit status: 0 if all are as recorded."""
     if json_path is not None:
         check_writable(json_path)
-    console = Console(quiet=quiet, soft_wrap=not sys.stdout.isatty())
+    looked_at = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    console = Console(quiet=quiet, soft_wrap=not looked_at, force_terminal=looked_at)
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -167,13 +168,13 @@ def verify(
     )
     decided: list[dict[str, Any]] = []
     interrupted = False
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True, disable=quiet or not looked_at) as progress:
         bar = progress.add_task(f"trying {len(ids)} claims", total=len(ids))
         try:
             for row in rows(ids, full, seed, jobs, budget):
                 decided.append(row)
                 progress.update(bar, advance=1, description=f"{row['id']} {row['verdict']}")
-                if not console.is_terminal:
+                if not looked_at:
                     console.print(f"{len(decided)}/{len(ids)} {row['id']} {row['verdict']}", highlight=False)
         except KeyboardInterrupt:
             interrupted = True

@@ -1,0 +1,160 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/LUR_OWNER/lur/blob/main/colab/theorems.ipynb)
+#
+# # Put a theorem on trial
+#
+# Every claim of the paper is a program here: a left side, a right side, and the instances that it is about. A trial
+# samples instances, then *pursues*: gradient ascent on left / right through the instance itself. A violation is rounded
+# to fractions and proved in exact arithmetic. You will try a true theorem, plant an error into it, watch pursuit find a
+# counterexample, and read what the paper should have said.
+
+# %%
+# In a checkout, or where lur is installed, this needs no network. Elsewhere, as on Colab, it installs lur.
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+SCALE = float(os.environ.get("LUR_SCALE", 1))  # the effort of the search: samples, restarts, steps
+
+checkout = next(
+    (folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "lur" / "engine.py").exists()), None
+)
+if importlib.util.find_spec("lur") is None and checkout is not None:
+    sys.path.insert(0, str(checkout))
+elif importlib.util.find_spec("lur") is None:
+    # %pip install -q git+https://github.com/LUR_OWNER/lur
+    pass
+
+# %%
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from lur import plots
+from theory.claims import CLAIMS, find
+from theory.trials import QUICK, errata, try_claim, try_trial
+from theory.trials.search import ascend, sample, scaled
+from theory.trials.verify import try_by_id
+
+plots.use()
+budget = scaled(QUICK, SCALE)
+
+
+def show(text):
+    """Markdown, rendered in a notebook and printed elsewhere."""
+    if "get_ipython" in globals():
+        from IPython.display import Markdown, display
+
+        display(Markdown(text))
+    else:
+        print(text)
+
+
+# %% [markdown]
+# ## A claim
+#
+# Theorem T1 and its relatives are data: `CLAIMS` has all of them. This one bounds the condition number of FedAvg's
+# surrogate.
+
+# %%
+claim = find("C1")
+show(f"**{claim.id}** ({claim.label}, line {claim.line} of the paper): {claim.statement}")
+result = try_claim(claim, budget)
+print(
+    result.verdict, f"in {result.seconds:.1f} s; the largest left / right that was found: {result.evidence.ratio:.6f}"
+)
+
+# %% [markdown]
+# It holds, and the bound is tight: pursuit drives the ratio to 1, and not above. Sampling alone would
+# hardly tell: random instances lie anywhere below.
+#
+# ## Plant an error
+#
+# Let the bound be one percent too small, as a slip in a proof might have it. Is that found? Random instances seldom
+# show it; after pursuit nearly all do.
+
+# %%
+true = claim.trial[0]
+spoilt = true._replace(right=lambda xp, I: 99 * true.right(xp, I) / 100)
+dims = true.space.dims[0]
+raws = true.space.draw(np.random.default_rng(0), dims, budget.samples)
+sampled, _ = sample(spoilt, dims, raws)
+starts = {name: raw[: budget.restarts] for name, raw in raws.items()}  # any of them, not the worst
+climbed, _ = ascend(spoilt, dims, budget.steps, starts)
+
+bins = np.linspace(0, 1.1, 56)
+plt.figure(figsize=(6, 3.6))
+plt.hist(sampled, bins, weights=np.full(len(sampled), 1 / len(sampled)), label=f"{len(sampled):,} random instances")
+plt.hist(
+    climbed, bins, weights=np.full(len(climbed), 1 / len(climbed)), alpha=0.7, label=f"{len(climbed)} after pursuit"
+)
+plt.axvline(1, color="black", ls=":", label="above: the claim is violated")
+plt.xlabel("left / right of the spoilt claim")
+plt.ylabel("share of instances")
+plt.legend(fontsize=7)
+plt.title(f"{claim.id} with its bound times 0.99; " + ", ".join(f"${name} = {size}$" for name, size in dims.items()))
+plt.show()
+print(f"violated by {(sampled > 1).mean():.1%} of the random instances, by {(climbed > 1).mean():.0%} after pursuit")
+
+# %% [markdown]
+# ## A counterexample in fractions
+#
+# What pursuit found is rounded to fractions with small denominators, and both sides are computed exactly. `FALSE` is a
+# proof, not a number that looked too large.
+
+# %%
+evidence = try_trial(spoilt, budget, np.random.default_rng(0))
+print("the spoilt claim", evidence.outcome)
+if evidence.counterexample:
+    found = evidence.counterexample
+    for name, value in found["instance"].items():
+        print(f"  {name} = {value}")
+    print(f"  left {found['left']}, right {found['right']}")
+
+# %% [markdown]
+# ## The errata
+#
+# The paper has such places of its own. Here is one: it says that two limits of FedAvg are close if their rates are, but
+# its proof needs a step that fails for every $K \ge 3$.
+
+# %%
+row = try_by_id("C5p", full=False, seed=0, budget=SCALE)
+print("verdict:", row["verdict"])
+show(errata.markdown([row], full=False, seed=0).partition("## Line by line")[2])
+
+# %% [markdown]
+# ## All of them
+#
+# `lur verify` tries all claims in a few minutes, `lur verify --errata DIR` writes the whole sheet. What is on record:
+
+# %%
+kinds = [claim.expected for claim in CLAIMS]
+names = sorted(set(kinds), key=kinds.count)
+plt.figure(figsize=(6, 2.8))
+plt.barh(names, [kinds.count(name) for name in names], color=plots.COLOURS[0])
+for k, name in enumerate(names):
+    plt.text(kinds.count(name) + 0.5, k, str(kinds.count(name)), va="center")
+plt.xlabel("claims")
+plt.title(f"{len(CLAIMS)} claims of the paper")
+plt.show()
+
+# %% [markdown]
+# Try your own: a `Trial` is a space of instances and two functions, `left` and `right`; `theory/claims/` has 93
+# examples, and `theory/trials/plants.py` has sixteen errors that must be found, and are.

@@ -1,0 +1,124 @@
+"""`./run docs`: the site, from the pages in docs/ and from the repository itself, into build/site.
+
+Everything is staged in build/docs first: pages as they are but for their links and included code, and what
+`website.pages` makes. Then Zensical, the successor of Material for MkDocs (whose last fixes come in May 2027), builds
+it; a warning fails. The site needs no network: no fonts, no scripts from elsewhere, mathematics as MathML. Opened as
+files, without a server, it lacks its search alone.
+"""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from lur.explore import page as explorer
+from website import pages
+
+ROOT = Path(__file__).resolve().parents[1]
+STAGE = ROOT / "build" / "docs"
+SITE = ROOT / "build" / "site"
+ELSEWHERE = {"benchmarks/speed/README.md": "speed.md"}  # pages that live beside what they are about
+INCLUDE = re.compile(r"^<!-- code: (\S+) ([\w ]+?) -->$", re.MULTILINE)
+LINK = re.compile(r"(?<!`)(\[[^\]]*\]\()([^)\s]+)(\))")
+LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".md": "markdown", ".sh": "bash", ".js": "javascript"}
+
+
+def source_of(path: Path, names: list[str]) -> str:
+    """The functions of these names, however deep in the file, as a block of code."""
+    text = path.read_text()
+    found = {
+        node.name: textwrap.dedent(ast.get_source_segment(text, node, padded=True) or "")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef)
+    }
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise ValueError(f"{path} must have the function {missing[0]}, which a page includes")
+    return "```python\n" + "\n\n".join(found[name].rstrip() for name in names) + "\n```"
+
+
+def with_code(text: str) -> str:
+    """A page with the code that its comments name."""
+    return INCLUDE.sub(lambda match: source_of(ROOT / match[1], match[2].split()), text)
+
+
+class Links:
+    """Links of a page in the repository as links of the site; files of the repository become pages of their own."""
+
+    def __init__(self) -> None:
+        self.wanted: set[Path] = set()
+
+    def rewritten(self, text: str, origin: Path, staged: Path) -> str:
+        """`text` of the file `origin`, with links that work from the page `staged`."""
+
+        def of(match: re.Match[str]) -> str:
+            target, _, anchor = match[2].partition("#")
+            if not target or "://" in target or target.startswith("mailto:"):
+                return match[0]
+            path = Path(os.path.normpath(origin.parent / target))
+            if not path.is_relative_to(ROOT):
+                raise ValueError(f"{origin} must link to what is in the repository, got {match[2]}")
+            name = path.relative_to(ROOT)
+            if name.parts[0] == "docs" or str(name) in ELSEWHERE:
+                goal = STAGE / ELSEWHERE.get(str(name), Path(*name.parts[1:]))
+            elif path.exists():
+                self.wanted.add(path)
+                goal = STAGE / "source" / f"{name}.md"
+            else:
+                raise ValueError(f"{origin} must link to what is there, got {match[2]}")
+            return f"{match[1]}{os.path.relpath(goal, staged.parent)}{'#' + anchor if anchor else ''}{match[3]}"
+
+        parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)  # not in code
+        return "".join(part if k % 2 else LINK.sub(of, part) for k, part in enumerate(parts))
+
+
+def source_page(path: Path) -> str:
+    """A file, or what is in a folder."""
+    name = path.relative_to(ROOT)
+    if path.is_dir():
+        listed = sorted(child.name for child in path.iterdir() if not child.name.startswith(("_", ".")))
+        return f"# {name}/\n\n" + "\n".join(f"- `{child}`" for child in listed) + "\n"
+    return f"# {name}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text().rstrip()}\n````\n"
+
+
+def stage() -> None:
+    """All pages into build/docs."""
+    shutil.rmtree(STAGE, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", STAGE, ignore=shutil.ignore_patterns("*.md", "errata.html"))
+    links = Links()
+    for origin in [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ELSEWHERE)]:
+        staged = STAGE / ELSEWHERE.get(str(origin.relative_to(ROOT)), origin.name)
+        staged.write_text(links.rewritten(with_code(origin.read_text()), origin, staged))
+    made = {
+        "claims.md": pages.claims((ROOT / "docs" / "errata.md").read_text()),
+        "benchmarks.md": pages.benchmarks(ROOT / "benchmarks" / "results"),
+        **{f"api/{package}.md": pages.api(package, ROOT) for package in pages.FIRST},
+        **{f"source/{path.relative_to(ROOT)}.md": source_page(path) for path in links.wanted},
+        "explorer-page.html": explorer(),
+        "site.css": (Path(__file__).parent / "site.css").read_text(),
+    }
+    for name, text in made.items():
+        (STAGE / name).parent.mkdir(parents=True, exist_ok=True)
+        (STAGE / name).write_text(text)
+    (STAGE / "figures" / "small").mkdir(parents=True)
+    for path in (ROOT / "benchmarks" / "results" / "small").glob("*.svg"):
+        shutil.copy(path, STAGE / "figures" / "small")
+
+
+def main() -> int:
+    """Stages and builds; exit status 1 where there is a warning."""
+    stage()
+    shutil.rmtree(SITE, ignore_errors=True)
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
+    done = subprocess.run(command, cwd=ROOT, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    if done.returncode == 0:
+        print(SITE / "index.html")
+    return 1 if done.returncode else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
