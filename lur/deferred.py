@@ -11,6 +11,8 @@ a Gram matrix of a client's KB examples, a forward substitution over its steps, 
 all clients at the end. The logits and residuals of the round are kept, M K B numbers per output; nothing has the
 size of W but W and q. The numbers are `lur.local_update`'s up to rounding: the sums are taken in another order.
 
+A grid of rates is one wider model: the columns of all cells side by side, with one Gram matrix for all.
+
 Bags of words stay sparse on a CPU, where XW and X^T R are products with a matrix of compressed rows. Elsewhere they
 are written out, and all is matrix products.
 """
@@ -54,10 +56,11 @@ Features = Array | Bags
 class LinearModel(NamedTuple):
     """Where a linear model keeps its parameters and what it makes of a batch, whatever the batch's leading axes.
 
-    ``at``: the keys that lead to the ``kernel`` and ``bias`` in params, which have nothing else.
+    ``at``: the keys that lead to the ``kernel`` and, if any, the ``bias`` in params, which have nothing else.
     ``features(batch)``: dense of shape (..., d), or `Bags`.
     ``targets(batch)``: a pytree with the same leading axes.
-    ``losses(logits, targets)``: one number per example, from its logits (outputs,) and its targets.
+    ``losses(logits, targets)``: one number per example, from its logits (outputs,) and its targets; of a kernel of
+    shape (d,) logits are one number.
 
     A mini-batch's loss is the mean over its examples, or over those in ``batch["mask"]``.
     """
@@ -65,7 +68,7 @@ class LinearModel(NamedTuple):
     at: tuple[str, ...]
     features: Callable[[Any], Features]
     targets: Callable[[Any], PyTree]
-    losses: Callable[[Float[Array, "outputs"], PyTree], Float[Array, ""]]
+    losses: Callable[[Float[Array, "..."], PyTree], Float[Array, ""]]
 
 
 def tag_regression(tags: int, *, over_tags: Literal["mean", "sum"] = "mean") -> LinearModel:
@@ -105,10 +108,12 @@ def linear_update(
       model: the linear model and its loss.
       theta, server, decay: see `lur.server.local_update`.
       form: whether bags of words stay sparse; by default on a CPU.
+
+    A small model's round is quicker by `lur.local_update`, but not those of many cells: give it the ``cells`` of this.
     """
     theta = nonzero(theta)
 
-    def messages(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
+    def of_cells(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
         def run(at: At, inputs: PyTree, weights: Array) -> Sum:
             batches = inputs
             if fetch is not GIVEN:
@@ -117,16 +122,22 @@ def linear_update(
 
         M = leading(batches)
         weights = jnp.full((M,), 1 / M, at.client_lr.dtype) if weights is None else weights
-        return on_devices(run, at, batches, weights, layout)
+        q, told = on_devices(run, at, batches, weights, layout)
+        return q, jax.tree.map(lambda leaf: leaf.T, told)
 
-    return from_messages(messages, server, steps=len(theta), decay=decay)
+    def messages(at: At, batches: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
+        params, gamma = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (at.params, at.client_lr))
+        cell = of_cells(at._replace(params=params, client_lr=gamma), batches, weights, layout, fetch)
+        return jax.tree.map(lambda leaf: leaf[0], cell)
+
+    return from_messages(messages, server, steps=len(theta), decay=decay, of_cells=of_cells)
 
 
 def deferred_round(
     model: LinearModel,
     params: PyTree,
     batches: PyTree,
-    gamma: Float[Array, ""] | Float[Array, "K"],
+    gamma: Float[Array, "cells"] | Float[Array, "cells K"],
     theta: Sequence[float],
     weights: Float[Array, "M"],
     at_once: int | None = None,
@@ -136,73 +147,89 @@ def deferred_round(
     """What `lur.layouts.over_clients` makes of `lur.client.inner_loop`, of batches with leading axes (M, K, B).
 
     Args:
+      params, gamma: of all cells, along their first axis.
       weights: of the clients; they sum to 1.
       at_once: how many clients substitute at a time (None: all).
       form: whether bags of words stay sparse.
 
     Returns:
-      The mean message, shaped like params, and the clients' losses before training and norms of messages.
+      The mean messages, shaped like params, and the clients' losses before training and norms of messages, (M, cells).
     """
     theta = nonzero(theta)
     kernel, bias = parameters(model, params)
-    dtype, (d, outputs) = kernel.dtype, kernel.shape
+    dtype, (C, d, *outputs) = kernel.dtype, kernel.shape
+    columns = jnp.moveaxis(kernel, 0, 1).reshape(d, -1)
+    width = columns.shape[1]
     batches = first_steps(batches, len(theta), dtype)
     features = checked_features(model.features(batches), d, is_fast(form))
     M, K, B = jax.tree.leaves(features)[0].shape[:3]
     share = shares(batches, (M, K, B), dtype)
-    logits = product(flat(features, M * K * B), kernel).reshape(M, K, B, outputs) + bias
-    thetas, is_even = jnp.asarray(theta, dtype), gamma.ndim == 0 and len(set(theta)) == 1
+    logits = product(flat(features, M * K * B), columns)
+    logits = (logits if bias is None else logits + bias.reshape(-1)).reshape(M, K, B, width)
+    rates = jnp.repeat(gamma, width // C, axis=0).T  # of the columns, at all steps or at each
+    thetas, is_even = jnp.asarray(theta, dtype), gamma.ndim == 1 and len(set(theta)) == 1
     sent = slice(None) if all(theta) else np.flatnonzero(theta)
+
+    def in_cells(z: Array) -> Array:
+        return z.reshape(*z.shape[:-1], C, *outputs)
+
+    def losses(z: Array, targets: PyTree) -> Array:
+        return jax.vmap(jax.vmap(model.losses, in_axes=(0, None)))(in_cells(z), targets)
+
+    def gradients(z: Array, targets: PyTree) -> Array:
+        return jax.vmap(jax.vmap(jax.grad(model.losses), in_axes=(0, None)))(in_cells(z), targets).reshape(z.shape)
 
     def run(client: Any) -> tuple[Array, Array, Array]:
         batch, own, share, logits, weight = client
         targets = model.targets(batch)
-        G = gram(flat(own, K * B), d) + jnp.ones((), dtype)
-        R, along = residuals(model.losses, logits, targets, G, share, gamma)
-        before = jax.vmap(model.losses)(logits[0], jax.tree.map(lambda leaf: leaf[0], targets))
-        S = (thetas[:, None, None] * R)[sent].reshape(-1, outputs)
-        blocks = G.reshape(K, B, K, B)
+        G = gram(flat(own, K * B), d) + jnp.asarray(bias is not None, dtype)
+        R, square = residuals(gradients, logits, targets, G, share, rates)
+        before = losses(logits[0], jax.tree.map(lambda leaf: leaf[0], targets))
+        S = (thetas[:, None, None] * R)[sent].reshape(-1, width)
         if is_even:
-            own = jnp.einsum("bck,kbc->", jnp.diagonal(blocks, axis1=0, axis2=2), R @ R.swapaxes(1, 2))
-            square = thetas[0] ** 2 * (2 * along + own)
+            square = thetas[0] ** 2 * square
         else:
-            square = jnp.vdot(S @ S.T, blocks[sent][:, :, sent].reshape(len(S), len(S)))
-        return weight * S, (share[0] * before).sum(), jnp.sqrt(jnp.maximum(square, 0))
+            square = ((G.reshape(K, B, K, B)[sent][:, :, sent].reshape(len(S), len(S)) @ S) * S).sum(0)
+        norms = jnp.sqrt(jnp.maximum(square.reshape(C, -1).sum(1), 0))
+        return weight * S, (share[0][:, None] * before).sum(0), norms
 
     clients = (batches, features, share, logits, weights)
-    S, losses, norms = over(run, clients, at_once)
-    S = S.reshape(-1, outputs)
+    S, before, norms = over(run, clients, at_once)
+    S = S.reshape(-1, width)
     used = flat(jax.tree.map(lambda leaf: leaf[:, sent], features), len(S))
-    return nested(model.at, {"kernel": transposed_product(used, S, d), "bias": S.sum(0)}), Told(losses, norms)
+    q = {"kernel": jnp.moveaxis(in_cells(transposed_product(used, S, d)), 1, 0)}
+    if bias is not None:
+        q["bias"] = in_cells(S.sum(0))
+    return nested(model.at, q), Told(before, norms)
 
 
 def residuals(
-    losses: Callable[..., Array],
-    logits: Float[Array, "K B outputs"],
+    gradients: Callable[..., Array],
+    logits: Float[Array, "K B columns"],
     targets: PyTree,
     G: Float[Array, "KB KB"],
     share: Float[Array, "K B"],
-    gamma: Float[Array, ""] | Float[Array, "K"],
-) -> tuple[Float[Array, "K B outputs"], Float[Array, ""]]:
+    rates: Float[Array, "columns"] | Float[Array, "K columns"],
+) -> tuple[Float[Array, "K B columns"], Float[Array, "columns"]]:
     r"""R_k of all steps by forward substitution, from the logits at the broadcast model.
 
-    With one gamma for all steps also :math:`\sum_{j<k} \langle R_k, G_{kj} R_j \rangle`, half of what the norm of an
+    With one gamma for all steps also :math:`\sum_{jk} \langle R_k, G_{kj} R_j \rangle` by columns: what the norm of an
     unweighted sum needs.
     """
-    K, B, outputs = logits.shape
-    if gamma.ndim:
-        G, gamma = (G.reshape(K * B, K, B) * gamma[:, None]).reshape(K * B, K * B), jnp.ones_like(gamma[0])
-    gradient = jax.vmap(jax.grad(losses))
+    K, B, width = logits.shape
+    at_all = rates if rates.ndim == 1 else jnp.ones_like(rates[0])
 
     def step(R: Array, inputs: Any) -> tuple[Array, Array]:
         k, z, targets, G_k, share_k = inputs
-        drift = G_k @ R.reshape(K * B, outputs)
-        R_k = share_k[:, None] * gradient(z - gamma * drift, targets)
-        return jax.lax.dynamic_update_index_in_dim(R, R_k, k, 0), jnp.vdot(R_k, drift)
+        stepped = R if rates.ndim == 1 else rates[:, None] * R
+        drift = G_k @ stepped.reshape(K * B, width)
+        R_k = share_k[:, None] * gradients(z - at_all * drift, targets)
+        own = jax.lax.dynamic_slice_in_dim(G_k, k * B, B, 1) @ R_k
+        return jax.lax.dynamic_update_index_in_dim(R, R_k, k, 0), (R_k * (2 * drift + own)).sum(0)
 
     steps = (jnp.arange(K, dtype=jnp.int32), logits, targets, G.reshape(K, B, K * B), share)
-    R, along = jax.lax.scan(step, jnp.zeros_like(logits), steps)
-    return R, along.sum()
+    R, square = jax.lax.scan(step, jnp.zeros_like(logits), steps)
+    return R, square.sum(0)
 
 
 def product(features: Features, kernel: Float[Array, "d outputs"]) -> Float[Array, "n outputs"]:
@@ -278,19 +305,23 @@ def over(run: Callable[[Any], PyTree], inputs: PyTree, at_once: int | None) -> P
     return jax.lax.map(run, inputs, batch_size=at_once if at_once > 1 else None)
 
 
-def parameters(model: LinearModel, params: PyTree) -> tuple[Float[Array, "d outputs"], Float[Array, "outputs"]]:
-    """The kernel and the bias."""
-    expected = nested(model.at, {"kernel": 0, "bias": 0})
-    if jax.tree.structure(params) != jax.tree.structure(expected):
+def parameters(
+    model: LinearModel, params: PyTree
+) -> tuple[Float[Array, "cells d ..."], Float[Array, "cells ..."] | None]:
+    """The kernels and the biases of all cells."""
+    found = params
+    for key in model.at:
+        found = found[key] if isinstance(found, Mapping) and key in found else {}
+    kernel, bias = (found.get(name) if isinstance(found, Mapping) else None for name in ("kernel", "bias"))
+    expected = nested(model.at, {"kernel": 0} if bias is None else {"kernel": 0, "bias": 0})
+    if kernel is None or jax.tree.structure(params) != jax.tree.structure(expected):
         raise ValueError(
             f"params must be {jax.tree.structure(expected)} as the model says, got {jax.tree.structure(params)}"
         )
     checks.floating_dtype(params)
-    for key in model.at:
-        params = params[key]
-    kernel, bias = jnp.asarray(params["kernel"]), jnp.asarray(params["bias"])
-    if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
-        raise ValueError(f"kernel and bias must be (d, outputs) and (outputs,), got {kernel.shape} and {bias.shape}")
+    if kernel.ndim not in (2, 3) or (bias is not None and bias.shape[1:] != kernel.shape[2:]):
+        got = f"{kernel.shape[1:]} and {None if bias is None else bias.shape[1:]}"
+        raise ValueError(f"kernel and bias must be (d, outputs) and (outputs,), or (d,) and (), got {got}")
     return kernel, bias
 
 

@@ -5,7 +5,7 @@ side by side inside each client's loop, dealt to the devices, which need not wai
 deals the clients too, the mesh has two axes: each group of devices has some cells, each device of it some clients.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
-from lur import layouts
+from lur import checks, layouts
 from lur.cache import keep_compiled
 from lur.data.gather import Resident, resident
 from lur.data.store import Store
@@ -50,12 +50,18 @@ def run_grid(
     """
     shape = (len(seeds), *(len(values) if np.ndim(values) else 0 for values in (client_lr, server_lr)))
     states, infos = advance(algo, start(algo, params, client_lr, server_lr, len(seeds)), store, seeds=seeds, **options)
+    return apart(states, infos, shape)
 
-    def apart(leaf: Any) -> Any:
+
+@partial(jax.jit, static_argnames="shape")
+def apart(states: State, infos: Info, shape: tuple[int, int, int]) -> tuple[State, Info]:
+    """The axes (seeds, gammas x etas) as (gammas, etas, seeds), and the infos' rounds behind them."""
+
+    def axes(leaf: Any) -> Any:
         return jnp.moveaxis(leaf.reshape(*shape, *leaf.shape[2:]), 0, 2)
 
-    cells = jax.tree.map(apart, states._replace(round=None))  # pyright: ignore[reportArgumentType]
-    infos = jax.tree.map(lambda leaf: apart(jnp.swapaxes(leaf, 1, 2)), infos)
+    cells = jax.tree.map(axes, states._replace(round=None))  # pyright: ignore[reportArgumentType]
+    infos = jax.tree.map(lambda leaf: axes(jnp.swapaxes(leaf, 1, 2)), infos)
     return cells._replace(round=jnp.broadcast_to(states.round, (*shape[1:], shape[0]))), infos
 
 
@@ -71,11 +77,20 @@ def start(
 
 def start_pairs(algo: LocalUpdate, params: PyTree, pairs: Sequence[tuple[float, float]], seeds: int = 1) -> State:
     """As `start`, for the cells (gamma, eta) given one by one."""
-    states = [algo.init(params, gamma, eta) for gamma, eta in pairs]
-    cells = jax.tree.map(
-        lambda *leaves: jnp.broadcast_to(jnp.stack(leaves), (seeds, len(states), *leaves[0].shape)), *states
+    dtype = checks.floating_dtype(params)
+    gammas, etas = (
+        checks.rate(name, np.array(values), dtype, steps=len(values))
+        for name, values in zip(("client_lr", "server_lr"), zip(*pairs, strict=True), strict=True)
     )
-    return cells._replace(round=states[0].round)
+    return starts(algo.init, params, gammas, etas, seeds)
+
+
+@partial(jax.jit, static_argnames=("init", "seeds"))
+def starts(init: Callable[..., State], params: PyTree, gammas: Array, etas: Array, seeds: int) -> State:
+    """The first states of all cells, once for each seed."""
+    cells = jax.vmap(init, in_axes=(None, 0, 0), out_axes=CELLS)(params, gammas, etas)
+    repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (seeds, *leaf.shape)), cells)
+    return repeated._replace(round=cells.round)
 
 
 def advance(

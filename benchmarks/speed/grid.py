@@ -15,6 +15,7 @@ from benchmarks.speed.case import SEED, store_of
 from benchmarks.speed.stopwatch import best_seconds
 from benchmarks.speed.work import WORKS
 from lur.data.gather import resident
+from lur.deferred import linear_update
 from lur.engine import run
 from lur.grid import run_grid
 from lur.server import local_update
@@ -39,7 +40,9 @@ def measure(rounds: int = 1000, turns: int = 3) -> Grid:
     sizes = work.sizes
     store = store_of(work.examples(np.random.default_rng(SEED), 2 * sizes.examples), sizes)
     init, loss = work.model("auto")
-    algo, params, data = local_update(loss, fedavg(sizes.K)), init(None), resident(store)
+    theta, params, data = fedavg(sizes.K), init(None), resident(store)
+    assert work.linear is not None
+    algo = local_update(loss, theta)._replace(cells=linear_update(work.linear, theta).cells)  # as `lur train` has it
     options = {"rounds": rounds, "clients_per_round": sizes.M, "batch_size": sizes.B, "data": data, "capacity": rounds}
 
     def one_by_one() -> jax.Array:

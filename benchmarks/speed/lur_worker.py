@@ -52,9 +52,11 @@ def variant(name: str, case: Case) -> Run:
     sizes = Sizes(*counts)
     store = store_of(case.data, sizes)
     work, theta = WORKS[case.task], fedavg(sizes.K)
-    linear = work.linear if VARIANTS[name] == VARIANTS["lur"] else None
+    params = initial(case)
+    is_large = sum(leaf.size for leaf in jax.tree.leaves(params)) >= SMALL
+    linear = work.linear if is_large and VARIANTS[name] == VARIANTS["lur"] else None
     algo = local_update(work.model(form)[1], theta) if linear is None else linear_update(linear, theta)
-    state = algo.init(initial(case), case.client_lr, case.client_lr)  # eta = gamma: the mean of the clients' models
+    state = algo.init(params, case.client_lr, case.client_lr)  # eta = gamma: the mean of the clients' models
     chosen = choose(state.params, sizes.M, layout, linear=linear is not None).layout
     data = resident(store, replicated(chosen))
 

@@ -41,7 +41,7 @@ class Work(NamedTuple):
 
     ``examples(generator, n)`` makes n examples; ``model(form)`` gives ``(init(key), loss(params, batch))``, its layers
     in the form given (`lur.models.layers.forms`). `tolerance` is of the final parameters, as a share of the way
-    that they went. A large linear model says so in `linear`, as the tasks do.
+    that they went. A linear model says so in `linear`, as the tasks do.
     """
 
     sizes: Sizes
@@ -61,6 +61,9 @@ def logistic(form: Form):
         return sigmoid_cross_entropy(batch["x"] @ params["kernel"], batch["y"], form=form).mean()
 
     return lambda key: {"kernel": jnp.zeros(50, jnp.float32)}, loss
+
+
+LOGISTIC = LinearModel((), lambda batch: batch["x"], lambda batch: batch["y"], sigmoid_cross_entropy)
 
 
 def logistic_examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray]:
@@ -139,7 +142,7 @@ def tag_examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray
 
 
 WORKS: dict[str, Work] = {
-    "tiny": Work(Sizes(10, 10, 1), 1000, 0.1, 100, logistic_examples, logistic, 1e-5),
+    "tiny": Work(Sizes(10, 10, 1), 1000, 0.1, 100, logistic_examples, logistic, 1e-5, LOGISTIC),
     "femnist": Work(
         Sizes(10, 10, 20),
         2,

@@ -243,6 +243,55 @@ def test_grid_of_rates_is_a_vmap():
     np.testing.assert_allclose(jax.vmap(after)(rates), jnp.stack([after(g) for g in rates]), rtol=1e-12)
 
 
+def scalar_loss(params, batch):
+    """A kernel of shape (d,) and no bias."""
+    z = batch["pixels"] @ params["kernel"]
+    return mean(jax.nn.softplus(z) - z * (batch["label"] > 0).astype(z.dtype), batch)
+
+
+def scalar_problem():
+    model = deferred.LinearModel(
+        (),
+        lambda batch: batch["pixels"],
+        lambda batch: batch["label"],
+        lambda z, y: jax.nn.softplus(z) - z * (y > 0).astype(z.dtype),
+    )
+    return model, scalar_loss, images, {"kernel": weights_of(FEATURES, 1)["kernel"][:, 0]}
+
+
+CELLS = [
+    (tags_problem, FEDAVG, [0.8, 0.0, 0.3], "vmap", "plain"),
+    (tags_problem, RANDOM, [PER_STEP, 0.5 * PER_STEP], "sequential", "masked"),
+    (digits_problem, FEDAVG, [0.7], "vmap", "masked"),
+    (digits_problem, SHORT, [0.7, 0.2], "chunked:2", "weighted"),
+    (scalar_problem, FEDAVG, [0.7, 0.0, 0.2, 1.5], "vmap", "weighted"),
+    (scalar_problem, RANDOM, [0.7, 0.2], "sequential", "masked"),
+]
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(("make", "theta", "gammas", "layout", "mean"), CELLS)
+def test_cells_are_the_general_path_one_by_one(make, theta, gammas, layout, mean):
+    """A grid as one wide model: each cell from a model of its own, with its own rates."""
+    _, _, draw, params = problem = make()
+    general, linear = both(problem, theta)
+    models = [jax.tree.map(lambda leaf, c=c: (1 + 0.1 * c) * leaf, params) for c in range(len(gammas))]
+    states = [general.init(x, g[: len(theta)] if np.ndim(g) else g, 0.5) for x, g in zip(models, gammas, strict=True)]
+    together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)._replace(round=states[0].round)
+    weights = np.array([3.0, 1.0, 0.0]) if mean == "weighted" else None
+    for t in range(2):
+        batches = masked(draw(t, M, K, B), t) if mean == "masked" else draw(t, M, K, B)
+        together, infos = linear.cells(together, batches, weights, layout=layout)
+        ends = [general.round(state, batches, weights) for state in states]
+        states = [state for state, _ in ends]
+        for c, (state, info) in enumerate(ends):
+            assert_same(
+                jax.tree.map(lambda leaf, c=c: leaf[c], together._replace(round=None)), state._replace(round=None)
+            )
+            assert_same(jax.tree.map(lambda leaf, c=c: leaf[c], infos), info)
+        assert together.round == t + 1
+
+
 @pytest.mark.x64
 def test_words_outside_the_vocabulary_give_nan():
     model, _, draw, params = tags_problem()
