@@ -8,6 +8,7 @@ Started by `lur launch --processes N`, a process finds its place in ``LUR_PLACE`
 that it lives; with ``LUR_PLACE=auto`` (`lur launch` without a number) `jax.distributed` finds its own settings.
 """
 
+import ctypes
 import json
 import os
 import sys
@@ -23,10 +24,14 @@ from jaxtyping import PyTree
 
 VARIABLE = "LUR_PLACE"
 AUTO = "auto"
+M_MMAP_THRESHOLD = -3
+"""Of glibc's `mallopt`."""
 BEAT = 0.5
 """Seconds between two signs of life."""
 LOST = 75
 """The exit status of a process that lost another."""
+LARGE = 2**20
+"""Bytes from which on memory is asked of the system, and given back to it."""
 LONGEST = 4096
 """Bytes of what process 0 may tell."""
 
@@ -73,10 +78,12 @@ def join() -> Watch:
     if text is None:
         return Watch()
     if text == AUTO:
+        give_memory_back()
         jax.distributed.initialize()
         return Watch()
     place = Place(**json.loads(text))
     watch = Watch(place.pipe)
+    give_memory_back()
     if place.cores is not None:
         os.sched_setaffinity(0, place.cores)
     jax.distributed.initialize(
@@ -90,6 +97,17 @@ def join() -> Watch:
         shutdown_timeout_seconds=place.patience,
     )
     return watch
+
+
+def give_memory_back() -> None:
+    """Keep glibc from holding on to large blocks.
+
+    Examples read ahead are made in one thread and freed in others. By default glibc soon takes such blocks from its
+    heaps, which then grow by some megabytes in 1,000 rounds. Other C libraries have no such setting.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def work() -> None:
