@@ -1,5 +1,6 @@
 """The LSTM's written-out gradient, and its conventions against flax's cell."""
 
+import sys
 from functools import partial
 
 import flax.linen as nn
@@ -23,6 +24,18 @@ def weights(inputs: int, units: int, dtype=jnp.float64):
 def test_equal_in_every_use():
     fast, plain = partial(lstm, form="fast"), partial(lstm, form="plain")
     assert_equal_forms(fast, plain, normal(0, 2, 5, 3), *weights(3, 4))
+
+
+@pytest.mark.x64
+def test_large_weights_are_not_transposed(monkeypatch):
+    """The form of weights that are beyond `LARGE`, in every use."""
+    module, taken = sys.modules["lur.models.layers.lstm"], []
+    product = module.times_transposed_weights
+    monkeypatch.setattr(module, "LARGE", 0)
+    monkeypatch.setattr(module, "times_transposed_weights", lambda *inputs: taken.append(1) or product(*inputs))
+    fast, plain = partial(lstm, form="fast"), partial(lstm, form="plain")
+    assert_equal_forms(fast, plain, normal(0, 3, 5, 2), *weights(2, 6))
+    assert taken
 
 
 @pytest.mark.x64
