@@ -68,11 +68,14 @@ def run(arguments: list[str]) -> int:
 
 def main() -> int:
     """The command line: errors in one sentence, exit status 2."""
+    status = 0
     try:
-        return run(sys.argv[1:])
+        status = run(sys.argv[1:])
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return status
     except KeyboardInterrupt:
         print("lur: interrupted", file=sys.stderr)
         return 130

@@ -69,7 +69,8 @@ def cost(
     clients = math.ceil(M / D)
     numbers = parameters + 2 * clients * D
     running = clients if at_once is None else min(at_once, clients)
-    models = 2 * (1 + moments) + 3 * running + (at_once is not None)
+    is_summed = at_once == 1 or running < clients
+    models = 2 * (1 + moments) + 3 * running + is_summed
     memory = models * width * parameters + running * activations + examples
     return Cost(clients, numbers, ring(D) * width * numbers, ring(H) * width * numbers, memory)
 

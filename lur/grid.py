@@ -48,9 +48,9 @@ def run_grid(
     Returns:
       States with leading axes (gammas, etas, seeds) and infos with (gammas, etas, seeds, R).
     """
-    shape = (len(seeds), *(len(values) if np.ndim(values) else 0 for values in (client_lr, server_lr)))
-    states, infos = advance(algo, start(algo, params, client_lr, server_lr, len(seeds)), store, seeds=seeds, **options)
-    return apart(states, infos, shape)
+    S, *rates = (len(values) if np.ndim(values) else 0 for values in (seeds, client_lr, server_lr))
+    states, infos = advance(algo, start(algo, params, client_lr, server_lr, S), store, seeds=seeds, **options)
+    return apart(states, infos, (S, *rates))
 
 
 @partial(jax.jit, static_argnames="shape")

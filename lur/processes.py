@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -30,6 +31,8 @@ BEAT = 0.5
 """Seconds between two signs of life."""
 LOST = 75
 """The exit status of a process that lost another."""
+BROKEN = 1
+"""That of one with an error that nobody foresaw."""
 LARGE = 2**20
 """Bytes from which on memory is asked of the system, and given back to it."""
 LONGEST = 4096
@@ -111,7 +114,7 @@ def give_memory_back() -> None:
 
 
 def work() -> None:
-    """`lur` as one of several processes: ends at once, with one sentence, when another is lost."""
+    """`lur` as one of several processes: ends at once, with one sentence, when another is lost, or by an error."""
     from lur.cli import main
 
     apart_from_libraries()
@@ -123,6 +126,11 @@ def work() -> None:
         line = (str(error).splitlines() or [""])[0][:300]
         print(f"lur: process {jax.process_index()} lost another process: {line}", file=sys.stderr, flush=True)
         end_at_once(LOST)
+    except Exception:
+        if jax.process_count() == 1:
+            raise
+        traceback.print_exc()
+        end_at_once(BROKEN)
     if status and jax.process_count() > 1:
         end_at_once(status)
     sys.exit(status)

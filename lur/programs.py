@@ -114,7 +114,7 @@ def collectives(text: str) -> list[Collective]:
 
     One inside a loop is there once, however often the loop runs.
     """
-    found = []
+    found, text = [], re.sub(r"/\*index=\d+\*/", "", text)  # which HLO writes into long tuples
     for match in re.finditer(rf'"?stablehlo\.({"|".join(KINDS)})"?', text):
         types = re.search(r"\) -> (\(?tensor[^\n]*)", text[match.end() :])
         assert types is not None  # every operation says what it gives

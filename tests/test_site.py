@@ -131,7 +131,12 @@ def test_the_errata_are_what_verify_writes(tmp_path):
     command = [sys.executable, "-c", "from lur.cli import main; raise SystemExit(main())"]
     done = subprocess.run([*command, "verify", "--seed", "0", "--quiet", "--errata", tmp_path], check=False)
     assert done.returncode == 0
-    assert (tmp_path / "errata.md").read_text() == (build.ROOT / "docs" / "errata.md").read_text()
+    assert steady((tmp_path / "errata.md").read_text()) == steady((build.ROOT / "docs" / "errata.md").read_text())
+
+
+def steady(text):
+    """Without the digits of ratios beyond bounds: how far pursuit drives those, the processor's last bits decide."""
+    return re.sub(r"found: \$[\d.]+ \\times (10\^\{\d+\})\$", r"found: $\1$", text)
 
 
 def test_the_code_of_the_algorithms_is_the_code(site):

@@ -25,6 +25,8 @@ GRACE = 15.0
 """Seconds that the others may take to end after the first has."""
 WORD = 2.0
 """Seconds that the first may take to say what is wrong after another has ended."""
+LONGEST = 2.0**30
+"""Seconds that jax.distributed can count; patience may be infinite."""
 STARTING = 600.0
 """Seconds that a process may take to its first sign of life: it imports jax before."""
 
@@ -102,7 +104,7 @@ class Group(NamedTuple):
                     "processes": count,
                     "pipe": theirs,
                     "cores": [cores[(index * share + k) % len(cores)] for k in range(share)] if pin else None,
-                    "patience": int(patience),  # jax's own: the launcher, which says more, is first to notice
+                    "patience": int(min(patience, LONGEST)),  # jax's own: the launcher, which says more, notices first
                 }
                 environ = {**os.environ, VARIABLE: json.dumps(place)}
                 if devices is not None or "JAX_NUM_CPU_DEVICES" not in environ:

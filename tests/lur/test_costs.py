@@ -84,6 +84,11 @@ def test_a_ring_by_hand():
         assert ring(n) == pytest.approx(2 * sum(parts[1:]))
 
 
+def test_clients_that_all_run_at_once_need_no_running_sum():
+    models = [cost(1, 4, Machine(2), at_once=at_once, width=1).memory for at_once in (1, 2, 3, None)]
+    assert models == [2 + 3 + 1, 2 + 6, 2 + 6, 2 + 6]
+
+
 def test_seconds():
     found = Cost(clients=4, numbers=10, device_bytes=80.0, host_bytes=60.0, memory=0.0)
     assert seconds(found, Machine(8, 2, flops=2.0, device_link=40.0, host_link=20.0), 3.0) == (6.0, 5.0)

@@ -46,6 +46,7 @@ def test_a_cell_that_diverges_does_not_poison_others():
         ({"server_lr": 0.1}, "server_lr must be a list"),
         ({"client_lr": (-1.0,)}, "client_lr must be finite and >= 0"),
         ({"seeds": (-1,)}, "seed must be an integer"),
+        ({"seeds": 0}, "seeds must be a list of at least one number, got 0"),
         ({"rounds": 0}, "rounds must be an integer >= 1"),
     ],
 )

@@ -65,8 +65,10 @@ def test_collectives_are_found_in_lowered_and_in_compiled_text():
     """
     compiled = """
       %all-reduce.1 = (f32[4,3]{1,0}, f32[]) all-reduce(%a, %b), replica_groups={{0,1}}, to_apply=%add
+      %r = (f32[1], f32[2], f32[3], f32[4], f32[5], /*index=5*/f32[6]) all-reduce(%a, /*index=5*/%b), to_apply=%add
       %g = f32[8]{0} all-gather-start(%c), dimensions={0}
       %d = f32[8]{0} all-gather-done(%g)
     """
     assert collectives(lowered) == [Collective("all_reduce", 12), Collective("all_gather", 4)]
-    assert collectives(compiled) == [Collective("all_reduce", 13), Collective("all_gather", 8)]
+    expected = [Collective("all_reduce", 13), Collective("all_reduce", 21), Collective("all_gather", 8)]
+    assert collectives(compiled) == expected

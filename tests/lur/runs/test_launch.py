@@ -5,11 +5,14 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 
+from lur import processes
 from lur.commands.launch import launch
 from lur.runs.reader import read_run
 from tests.lur.runs.launched import BOUND, LIMIT, LUR, ROOT, members, soaked, started, struck
@@ -82,6 +85,26 @@ def test_what_cannot_be_launched(arguments, says):
     names = ("command", "processes", "devices", "heartbeat")
     with pytest.raises(ValueError, match=says):
         launch(**dict(zip(names, arguments, strict=False)))
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (jax.errors.JaxRuntimeError("closed"), processes.LOST, "lur: process 0 lost another process: closed"),
+        (KeyError("a bug"), processes.BROKEN, "KeyError: 'a bug'"),
+    ],
+)
+def test_an_error_ends_a_process_without_waiting_for_the_others(monkeypatch, capsys, error, status, says):
+    def fail():
+        raise error
+
+    monkeypatch.setattr("lur.cli.main", fail)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "apart_from_libraries", lambda: None)
+    monkeypatch.setattr(processes, "end_at_once", sys.exit)
+    with pytest.raises(SystemExit, match=f"^{status}$"):
+        processes.work()
+    assert capsys.readouterr().err.splitlines()[-1] == says
 
 
 @pytest.mark.faults
