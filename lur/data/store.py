@@ -101,8 +101,10 @@ def open_store(path: str | Path) -> Store:
     manifest = read_manifest(folder)
     clients, examples = manifest["clients"], manifest["examples"]
     offsets = mapped(folder, "offsets.bin", "int64", (clients + 1,))
-    if int(offsets[0]) != 0 or int(offsets[-1]) != examples or np.diff(offsets).min(initial=0) < 0:
-        raise StoreError(f"{folder / 'offsets.bin'}: expected offsets that rise from 0 to {examples}")
+    if int(offsets[0]) != 0 or int(offsets[-1]) != examples or np.diff(offsets).min(initial=1) < 1:
+        raise StoreError(
+            f"{folder / 'offsets.bin'}: expected offsets that rise from 0 to {examples}, by 1 or more for each client"
+        )
     names = mapped_ragged(folder, "ids", "uint8", clients, manifest["id_bytes"])
     features: dict[str, Feature] = {}
     for name, entry in manifest["features"].items():
