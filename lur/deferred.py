@@ -109,7 +109,8 @@ def linear_update(
       theta, server, decay: see `lur.server.local_update`.
       form: whether bags of words stay sparse; by default on a CPU.
 
-    A small model's round is quicker by `lur.local_update`, but not those of many cells: give it the ``cells`` of this.
+    A small model's round is quicker by `lur.local_update`. Those of many cells are not, where K B is below d: give it
+    the ``cells`` of this.
     """
     theta = nonzero(theta)
 

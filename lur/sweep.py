@@ -105,7 +105,7 @@ def choose(
     single = layouts.choose(params, M, layout, linear=linear).layout
     if cells == 1:
         return Way(1, single, "one cell")
-    if jax.default_backend() == "cpu" and size >= layouts.SMALL:
+    if jax.default_backend() == "cpu" and (linear or size >= layouts.SMALL):
         return Way(1, single, f"a CPU and {size:,} parameters: one cell after the other in one process")
     side = single if layout != "auto" and single.devices == 1 else Layout(None)
     clients = min(M, side.at_once or M)

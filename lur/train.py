@@ -18,7 +18,7 @@ from lur.deferred import linear_update
 from lur.engine import DEVICE_BYTES, run
 from lur.evaluate import Evaluation, evaluate
 from lur.large_batch import large_batch_update
-from lur.layouts import SMALL, choose, replicated, where
+from lur.layouts import choose, replicated, where
 from lur.server import Info, LocalUpdate, State, local_update
 from lur.tasks.task import Task
 from lur.theta import fedavg, parse
@@ -58,14 +58,11 @@ def algorithm(task: Task, config: Run) -> LocalUpdate:
         theta = parse(config.theta or "")
     server = SERVERS[config.server or ""]
     rule = plateau(config)
-    shapes = jax.eval_shape(task.init, jax.random.key(0))
-    linear = None if task.linear is None else linear_update(task.linear, theta, server, decay=rule)
-    if linear is not None and parameters(shapes) >= SMALL:
-        return linear
+    if task.linear is not None:
+        return linear_update(task.linear, theta, server, decay=rule)
     if rule is None and (config.client_lr == 0 or len(theta) == 1):
         return large_batch_update(task.loss, theta, server)
-    general = local_update(task.loss, theta, server, decay=rule)
-    return general if linear is None else general._replace(cells=linear.cells)
+    return local_update(task.loss, theta, server, decay=rule)
 
 
 def plateau(config: Run) -> decay.Plateau | None:

@@ -42,7 +42,7 @@ def measure(rounds: int = 1000, turns: int = 3) -> Grid:
     init, loss = work.model("auto")
     theta, params, data = fedavg(sizes.K), init(None), resident(store)
     assert work.linear is not None
-    algo = local_update(loss, theta)._replace(cells=linear_update(work.linear, theta).cells)  # as `lur train` has it
+    algo = local_update(loss, theta)._replace(cells=linear_update(work.linear, theta).cells)
     options = {"rounds": rounds, "clients_per_round": sizes.M, "batch_size": sizes.B, "data": data, "capacity": rounds}
 
     def one_by_one() -> jax.Array:

@@ -48,7 +48,6 @@ def task(
     dtype: Any = jnp.float32,
 ) -> Task:
     """The task over the given store or over the bundled digits."""
-    from lur.deferred import logistic_regression
     from lur.models.layers.losses import softmax_cross_entropy
     from lur.models.linear import LogisticRegression
 
@@ -65,13 +64,4 @@ def task(
     def init(key: Any) -> Any:
         return model.init(key, jnp.zeros((1, 64), dtype))
 
-    return Task(
-        "digits",
-        store,
-        init,
-        lambda key, z: plain(z),
-        plain,
-        outcomes,
-        SETTINGS.fitting(store),
-        linear=logistic_regression(),
-    )
+    return Task("digits", store, init, lambda key, z: plain(z), plain, outcomes, SETTINGS.fitting(store))

@@ -43,8 +43,8 @@ class Task:
     """Everything that a run needs but the algorithm.
 
     ``init(key) -> params``; ``view(key, examples) -> batch`` for training and ``plain(examples) -> batch`` for
-    evaluation (no augmentation); ``outcomes(params, batch)``. A linear model says so in `linear`: a large one
-    then needs no model per client, a grid of small ones is one wide one (`lur.deferred`).
+    evaluation (no augmentation); ``outcomes(params, batch)``. A large linear model says so in `linear`, and then
+    needs no model per client (`lur.deferred`).
     """
 
     name: str

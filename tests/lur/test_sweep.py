@@ -143,4 +143,4 @@ def test_the_way_is_chosen_by_model_and_memory():
     one = choose(large, 54, 10, 8_000_000, 2**40)
     assert one.at_once == 1
     assert "one cell after the other" in one.why
-    assert choose(small, 54, 10, 400, 2**30, linear=True).at_once == 54
+    assert choose(small, 54, 10, 400, 2**30, linear=True).at_once == 1
