@@ -108,21 +108,31 @@ def inner_loop(
         y, state, g, loss = stepped(y, state, *inputs)
         return (y, state, jax.tree.map(lambda m, g: m + theta_k * g, message, g)), loss
 
+    def even_step(message, inputs):
+        batch, gamma_k, theta_k = inputs
+        y = jax.tree.map(lambda x, m: x - gamma_k / theta_k * m, x, message)
+        loss, g = jax.value_and_grad(loss_fn)(y, batch)
+        return jax.tree.map(lambda m, g: m + theta_k * g, message, g), loss
+
+    # One gamma and one theta for all steps: the message so far is the way gone, one model instead of two to keep.
+    is_even = step is optax.sgd and not pulls and gamma.ndim == 0 and len(set(theta)) == 1
     silent = next(k for k, value in enumerate(theta) if value)  # of Theta_K all but the last: nothing to sum yet
     # A small model's loss takes a good part of a step: the first step is then apart, the others compute none.
     is_small = sum(leaf.size for leaf in jax.tree.leaves(x)) < SMALL
     gammas = jnp.broadcast_to(gamma, (K,))
     inputs = (batches, gammas, jnp.asarray(theta, dtype))
-    carry, before = (x, start(step, gammas[0], x)), jnp.zeros((), dtype)
+    nothing, before = jax.tree.map(jnp.zeros_like, x), jnp.zeros((), dtype)
+    carry = nothing if is_even else (x, start(step, gammas[0], x))
     for first, end in pairwise(sorted({0, int(is_small), silent, K})):
         part = jax.tree.map(lambda leaf, of=slice(first, end): leaf[of], inputs)
-        if first < silent:
+        if is_even:
+            carry, losses = jax.lax.scan(even_step, carry, part)
+        elif first < silent:
             carry, losses = jax.lax.scan(silent_step, carry, part[:2])
         else:
-            carry = carry if len(carry) == 3 else (*carry, jax.tree.map(jnp.zeros_like, x))
-            carry, losses = jax.lax.scan(summed_step, carry, part)
+            carry, losses = jax.lax.scan(summed_step, carry if len(carry) == 3 else (*carry, nothing), part)
         before = losses[0] if first == 0 else before
-    message = carry[-1]
+    message = carry if is_even else carry[-1]
     if loss_on == "all":
         return message, jax.vmap(loss_fn, in_axes=(None, 0))(x, batches).mean()
     return message, before

@@ -9,10 +9,11 @@ With P parameters of b bytes, M clients, K steps on B examples, D devices on H h
     \text{memory of a device} &= (2 s + 3 c + r) b P + c\, a(B) + \text{examples}.
 
 s is 1 for the model and 1 more for each moment of the server's optimiser, held before the round and after it; a client
-at work has its model, a gradient and its message; r is 1 for the running sum, 0 where all of a device's clients run at
-once and need none. What is sent and received takes the clients' place: they have ended. a(B), the activations of a
-mini-batch, is the model's own. Examples: a store that is resident, or m K B of those of a round (and as much for every
-round that is read ahead) where processes read on the host.
+at work has its model, a gradient and its message (where all weights Theta are alike its model is made anew in each
+step, and the compiler may do with 2 c instead of 3 c); r is 1 for the running sum, 0 where all of a device's clients
+run at once and need none. What is sent and received takes the clients' place: they have ended. a(B), the activations of
+a mini-batch, is the model's own. Examples: a store that is resident, or m K B of those of a round (and as much for
+every round that is read ahead) where processes read on the host.
 """
 
 import math

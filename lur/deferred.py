@@ -219,18 +219,21 @@ def residuals(
     """
     K, B, width = logits.shape
     at_all = rates if rates.ndim == 1 else jnp.ones_like(rates[0])
+    steps = (logits, targets, G.reshape(K, B, K * B), share)
 
-    def step(R: Array, inputs: Any) -> tuple[Array, Array]:
-        k, z, targets, G_k, share_k = inputs
+    def step(carry: tuple[Array, Array], k: Int[Array, ""]) -> tuple[tuple[Array, Array], None]:
+        R, square = carry
+        # indexed here: as inputs of the scan they would be written out anew, with the steps of all clients in front
+        z, targets, G_k, share_k = jax.tree.map(partial(jax.lax.dynamic_index_in_dim, index=k, keepdims=False), steps)
         stepped = R if rates.ndim == 1 else rates[:, None] * R
         drift = G_k @ stepped.reshape(K * B, width)
         R_k = share_k[:, None] * gradients(z - at_all * drift, targets)
         own = jax.lax.dynamic_slice_in_dim(G_k, k * B, B, 1) @ R_k
-        return jax.lax.dynamic_update_index_in_dim(R, R_k, k, 0), (R_k * (2 * drift + own)).sum(0)
+        square = square + (R_k * (2 * drift + own)).sum(0)
+        return (jax.lax.dynamic_update_index_in_dim(R, R_k, k, 0), square), None
 
-    steps = (jnp.arange(K, dtype=jnp.int32), logits, targets, G.reshape(K, B, K * B), share)
-    R, square = jax.lax.scan(step, jnp.zeros_like(logits), steps)
-    return R, square.sum(0)
+    start = (jnp.zeros_like(logits), jnp.zeros_like(at_all))
+    return jax.lax.scan(step, start, jnp.arange(K, dtype=jnp.int32))[0]
 
 
 def product(features: Features, kernel: Float[Array, "d outputs"]) -> Float[Array, "n outputs"]:

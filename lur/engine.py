@@ -4,6 +4,7 @@ The host is touched between calls only. Which clients take part and what they dr
 alone (`lur.data.sampling`), so a run cut into several calls, or laid out in another way, is the same run.
 """
 
+import logging
 from typing import Any, Literal
 
 import jax
@@ -16,11 +17,12 @@ from lur.data.gather import Resident, gather, resident, size_in_bytes
 from lur.data.sampling import round_key, sample_clients
 from lur.data.store import Store
 from lur.hosted import run_host
-from lur.layouts import Layout, everywhere, parse, replicated
-from lur.plans import Plan, Step, View, draw, own_steps, plan, viewed
+from lur.layouts import Layout, choose, everywhere, replicated
+from lur.plans import Plan, Step, View, draw, own_steps, plan, put, viewed
 from lur.plans import as_stored as as_stored
 from lur.server import Fetch, Info, LocalUpdate, State
 
+LOG = logging.getLogger(__name__)
 DEVICE_BYTES = 2**31
 """Larger stores are left on the host."""
 
@@ -72,7 +74,7 @@ def rounds_of(
     def step(k: Any, carry: tuple[State, Info]) -> tuple[State, Info]:
         state, infos = carry
         state, info = one(state)
-        return state, jax.tree.map(lambda all, leaf: all.at[k].set(leaf), infos, info)
+        return state, put(infos, k, info)
 
     _, info = jax.eval_shape(one, state)
     infos = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), info)
@@ -94,7 +96,7 @@ def run(
     batch_size: int,
     seed: int = 0,
     view: View = as_stored,
-    layout: str | Layout = "vmap",
+    layout: str | Layout = "auto",
     epochs: int | None = None,
     weighting: Literal["uniform", "examples"] = "uniform",
     data: Resident | Literal["host"] | None = None,
@@ -111,7 +113,8 @@ def run(
       clients_per_round, batch_size: M and B.
       seed: of the run: with the round it decides clients, mini-batches and augmentation.
       view: what the loss sees of a mini-batch of stored examples.
-      layout: of the clients axis, see `lur.layouts`.
+      layout: of the clients axis, see `lur.layouts`. ``auto`` suits the machine, the model and M; what it chose and
+        why is logged (`logging`, level INFO), and `lur.layouts.choose` tells.
       epochs: instead of drawing with replacement, go E times through each client's shuffled data; the loss must
         then heed ``batch["mask"]`` of shape (B,), and theta have K = ceil(E n_max / B) weights.
       weighting: of the clients' messages: uniform, as the paper's, or by their numbers of examples.
@@ -129,7 +132,8 @@ def run(
     rounds = checked_rounds(rounds)
     keep_compiled()
     made = plan(store, algo, clients_per_round, batch_size, epochs, weighting)
-    layout = parse(layout)
+    layout, why = choose(state.params, clients_per_round, layout)
+    LOG.info("layout %s: %s", layout, why)
     key = jnp.asarray(checked_seed(seed))
     if jax.process_count() > 1 or (data is None and size_in_bytes(store) > DEVICE_BYTES):
         data = "host"

@@ -55,13 +55,12 @@ def run_grid(
 
 @partial(jax.jit, static_argnames="shape")
 def apart(states: State, infos: Info, shape: tuple[int, int, int]) -> tuple[State, Info]:
-    """The axes (seeds, gammas x etas) as (gammas, etas, seeds), and the infos' rounds behind them."""
+    """The axes (seeds, gammas x etas) as (gammas, etas, seeds)."""
 
     def axes(leaf: Any) -> Any:
         return jnp.moveaxis(leaf.reshape(*shape, *leaf.shape[2:]), 0, 2)
 
-    cells = jax.tree.map(axes, states._replace(round=None))  # pyright: ignore[reportArgumentType]
-    infos = jax.tree.map(lambda leaf: axes(jnp.swapaxes(leaf, 1, 2)), infos)
+    cells, infos = jax.tree.map(axes, (states._replace(round=None), infos))  # pyright: ignore[reportArgumentType]
     return cells._replace(round=jnp.broadcast_to(states.round, (*shape[1:], shape[0]))), infos
 
 
@@ -121,7 +120,7 @@ def advance(
       devices: over how many the cells are dealt; by default all that the layout leaves, but no more than help.
 
     Returns:
-      States as given, and infos with leading axes (seeds, R, cells).
+      States as given, and infos with leading axes (seeds, cells, R).
     """
     rounds = checked_rounds(rounds)
     if np.ndim(seeds) != 1 or not len(seeds):
@@ -147,7 +146,7 @@ def advance(
     keys = jnp.asarray(np.array([checked_seed(seed) for seed in seeds]))
     capacity = max(rounds, capacity or 1 << (rounds - 1).bit_length())
     states, infos = cells(algo, view, made, capacity, chosen, devices, states, data, keys, np.int32(rounds))
-    return states, infos if rounds == capacity else jax.tree.map(lambda leaf: leaf[:, :rounds], infos)
+    return states, infos if rounds == capacity else jax.tree.map(lambda leaf: leaf[:, :, :rounds], infos)
 
 
 @partial(jax.jit, static_argnames=("algo", "view", "made", "capacity", "layout", "devices"))
@@ -168,25 +167,37 @@ def cells(
 
     def share(states: State, data: Resident, seeds: Any, rounds: Any) -> tuple[State, Info]:
         def one(state: State, seed: Any) -> tuple[State, Info]:
-            return rounds_of(stacked, view, made, capacity, layout, state, data, seed, rounds)
+            state, infos = rounds_of(stacked, view, made, capacity, layout, state, data, seed, rounds)
+            return state, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), infos)
 
-        return jax.vmap(one, in_axes=(CELLS, 0), out_axes=(CELLS, 0))(states, seeds)
+        if len(seeds) > 1:
+            return jax.vmap(one, in_axes=(CELLS, 0), out_axes=(CELLS, 0))(states, seeds)
+        only = jax.tree.map(lambda leaf: leaf[0], states._replace(round=None))  # pyright: ignore
+        state, infos = one(only._replace(round=states.round), seeds[0])  # an axis of one would cost a tenth of the time
+        back, infos = jax.tree.map(lambda leaf: leaf[None], (state._replace(round=None), infos))  # pyright: ignore
+        return back._replace(round=state.round), infos
 
     if devices * layout.devices == 1:
         return share(states, data, seeds, rounds)
     C = states.server_lr.shape[1]
     index = np.minimum(np.arange(-(-C // devices) * devices, dtype=np.int32), np.int32(C - 1))  # the last cell again
     padded = jax.tree.map(lambda leaf: leaf[:, index], states._replace(round=None))  # pyright: ignore
+
+    def of_all(states: State, data: Resident, seeds: Any, rounds: Any) -> tuple[State, Info]:
+        """What every device then has: the cells of all devices, less the repeated ones."""
+        states, infos = share(states, data, seeds, rounds)
+        firsts = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (states._replace(round=None), infos))  # pyright: ignore
+        gathered = layouts.one_message(partial(jax.lax.all_gather, axis_name=AXIS, tiled=True), firsts)
+        kept, infos = jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:C], 0, 1), gathered)
+        return kept._replace(round=states.round), infos
+
     shape, used = (devices, layout.devices), jax.local_devices()[: devices * layout.devices]
-    mesh = jax.make_mesh(shape, (AXIS, layouts.AXIS), (AxisType.Auto,) * 2, devices=used)
     along: Any = State(*[P(None, AXIS)] * 5, round=P())  # pyright: ignore
     spread = jax.shard_map(
-        share,
-        mesh=mesh,
+        share if len(index) == C else of_all,
+        mesh=jax.make_mesh(shape, (AXIS, layouts.AXIS), (AxisType.Auto,) * 2, devices=used),
         in_specs=(along, P(), P(), P()),
-        out_specs=(along, P(None, None, AXIS)),
+        out_specs=(along, P(None, AXIS)) if len(index) == C else P(),
         check_vma=False,
     )
-    states, infos = spread(padded._replace(round=states.round), data, seeds, rounds)
-    kept = jax.tree.map(lambda leaf: leaf[:, :C], states._replace(round=None))  # pyright: ignore
-    return kept._replace(round=states.round), jax.tree.map(lambda leaf: leaf[:, :, :C], infos)
+    return spread(padded._replace(round=states.round), data, seeds, rounds)

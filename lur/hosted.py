@@ -21,7 +21,7 @@ from lur.data.ragged import Ragged
 from lur.data.sampling import Draw, round_key, sample_clients
 from lur.data.store import Store
 from lur.layouts import AXIS, SHARDED, Layout, mesh, replicated
-from lur.plans import Plan, View, draw, own_steps, viewed
+from lur.plans import Plan, View, draw, own_steps, put, viewed
 from lur.processes import placed
 from lur.server import Fetch, Info, LocalUpdate, State
 
@@ -148,7 +148,7 @@ def rounds_of_rows(
     def step(k: Any, carry: tuple[State, Info]) -> tuple[State, Info]:
         state, infos = carry
         state, info = one(state, jax.tree.map(lambda leaf: leaf[k], rows))
-        return state, jax.tree.map(lambda all, leaf: all.at[k].set(leaf), infos, info)
+        return state, put(infos, k, info)
 
     capacity = len(rows.chosen)
     _, info = jax.eval_shape(one, state, jax.tree.map(lambda leaf: leaf[0], rows))

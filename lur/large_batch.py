@@ -60,8 +60,13 @@ def gradient(
     at_once: int | None,
     fetch: Fetch,
 ) -> Sum:
-    """The gradient of all clients' examples at the broadcast model, `at_once` clients in one batch."""
+    """The gradient of all clients' examples at the broadcast model, `at_once` clients in one batch.
+
+    One client at a time is one mini-batch at a time, with one gradient in memory: layers whose gradients are written
+    out would make one for each mini-batch of a larger batch before they are summed.
+    """
     M, K = leading(inputs), len(theta)
+    loss_fn = jax.jit(loss_fn)  # traced once, for its shapes and for the loop
     inputs, weights = filled_up(inputs, weights, at_once or M)
     groups = jax.tree.map(lambda leaf: leaf.reshape(-1, at_once or M, *leaf.shape[1:]), (inputs, weights))
     thetas = jnp.asarray(theta, checks.floating_dtype(at.params))
@@ -77,6 +82,18 @@ def gradient(
         (_, losses), g = jax.value_and_grad(mean, has_aux=True)(at.params, batches, share)
         return jax.tree.map(jnp.add, total, g), losses
 
-    q, losses = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, at.params), groups)
+    def add_steps(total: PyTree, group: Any) -> tuple[PyTree, Array]:
+        own, share = jax.tree.map(lambda leaf: leaf[0], group)
+        steps = jax.tree.map(lambda leaf: leaf[:K], fetch.own(at.shared, own))
+
+        def add_step(total: PyTree, inputs: Any) -> tuple[PyTree, Array]:
+            step, theta_k = inputs
+            loss, g = jax.value_and_grad(loss_fn)(at.params, fetch.see(at.shared, step))
+            return jax.tree.map(lambda total, g: total + share * theta_k * g, total, g), loss
+
+        total, losses = jax.lax.scan(add_step, total, (steps, thetas))
+        return total, losses[0]
+
+    q, losses = jax.lax.scan(add_steps if at_once == 1 else add, jax.tree.map(jnp.zeros_like, at.params), groups)
     losses = losses.reshape(-1)[:M]
     return q, Told(losses, jnp.full_like(losses, jnp.nan))

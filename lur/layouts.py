@@ -29,12 +29,16 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PyTree
 
+from lur.models.layers.forms import is_fast
+
 AXIS = "clients"
 SHARDED = "sharded, sharded:vmap or sharded:chunked:n"
 FORMS = f"vmap, sequential, chunked:n, {SHARDED}, or one of these three with ,model:n"
 MODEL = "model"
 LARGE = 1024
 """Numbers in an array from which on a model axis parts it."""
+ALONE = 2**22
+"""Numbers in an array from which on joining it with others takes longer than a second message."""
 
 Client = Callable[[Any, Any], tuple[PyTree, PyTree]]
 """``client(shared, own) -> (message, told)``: the message is summed over clients, what else it tells is kept."""
@@ -125,9 +129,7 @@ def choose(params: PyTree, M: int, layout: str | Layout = "auto", *, linear: boo
         return Choice(Layout(None, devices), f"{what}: all clients at once")
     if size < SMALL:
         return Choice(Layout(None), f"a small model ({size:,} parameters): all clients at once")
-    if linear:
-        return Choice(Layout(1), "a linear model: no model per client is needed")
-    if devices > 1 and widest < WIDE:
+    if devices > 1 and (linear or widest < WIDE):
         return Choice(Layout(1, devices), f"{devices} CPU devices: one client after the other on each")
     if devices > 1:
         return Choice(Layout(1), f"matrices of {widest:,} columns keep all cores busy: one client after the other")
@@ -238,14 +240,25 @@ def among_all(own: Float[Array, "m ..."], start: Int[Array, ""], filled: int) ->
 
 
 def one_sum(tree: PyTree) -> PyTree:
-    """The sum over devices, in one message for each dtype: a message for each leaf would pay for each its latency."""
+    """The sum over devices, in one message; on a CPU a very large leaf goes as it is, since copies cost more there."""
+    total = partial(jax.lax.psum, axis_name=AXIS)
+    leaves, structure = jax.tree.flatten(tree)
+    alone = {k: total(leaf) for k, leaf in enumerate(leaves) if leaf.size >= ALONE and is_fast("auto")}
+    rows = {k: leaf[None] for k, leaf in enumerate(leaves) if k not in alone}
+    summed = alone | {k: leaf[0] for k, leaf in one_message(total, rows).items()}
+    return jax.tree.unflatten(structure, [summed[k] for k in range(len(leaves))])
+
+
+def one_message(send: Callable[[Array], Array], tree: PyTree) -> PyTree:
+    """`send` of all leaves, which have as many rows, side by side, once for each dtype: every call has its latency."""
     leaves, structure = jax.tree.flatten(tree)
     for dtype in {leaf.dtype: None for leaf in leaves}:
         places = [k for k, leaf in enumerate(leaves) if leaf.dtype == dtype]
-        sums = jax.lax.psum(jnp.concatenate([leaves[k].reshape(-1) for k in places]), AXIS)
-        parts = jnp.split(sums, np.cumsum([leaves[k].size for k in places])[:-1])
+        rows = [leaves[k].reshape(len(leaves[k]), -1) for k in places]
+        sent = send(jnp.concatenate(rows, axis=1))
+        parts = jnp.split(sent, np.cumsum([own.shape[1] for own in rows])[:-1], axis=1)
         for k, part in zip(places, parts, strict=True):
-            leaves[k] = part.reshape(leaves[k].shape)
+            leaves[k] = part.reshape(len(sent), *leaves[k].shape[1:])
     return jax.tree.unflatten(structure, leaves)
 
 

@@ -269,7 +269,7 @@ def program(task: Task, sweep: Sweep, way: Way) -> Callable[[Cursor, int], Part]
             own = placed(own, where(own, way.layout))
             own, infos = run(none if gamma == 0 else many, own, task.store, rounds=rounds, seed=config.seed, **options)
             back = jax.tree.map(lambda leaf: leaf[None, None], own._replace(round=None))  # pyright: ignore
-            return back._replace(round=own.round), jax.tree.map(lambda leaf: np.asarray(leaf)[None, :, None], infos)
+            return back._replace(round=own.round), jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], infos)
         index = np.minimum(np.arange(bucket(len(kept), way.at_once)), len(kept) - 1)
         packed = jax.tree.map(lambda leaf: leaf[:, kept[index]], state._replace(round=None))  # pyright: ignore
         new, infos = advance(
@@ -285,7 +285,7 @@ def program(task: Task, sweep: Sweep, way: Way) -> Callable[[Cursor, int], Part]
         own, done = groups[int(cursor.group)], int(cursor.round)
         kept = np.flatnonzero(cursor.packed)
         state, infos = computed(cursor.state, rounds, kept, sweep.cells[own[0]][0])
-        infos = jax.tree.map(lambda leaf: np.asarray(leaf)[0][:, : len(kept)], infos)
+        infos = jax.tree.map(lambda leaf: np.asarray(leaf)[0, : len(kept)].swapaxes(0, 1), infos)
         alive, ended = cursor.alive.copy(), {}
         for k, at in enumerate(kept):
             found = divergence(jax.tree.map(lambda leaf, k=k: leaf[:, k], infos), config.loss_limit)

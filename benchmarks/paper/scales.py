@@ -37,7 +37,7 @@ STAND_INS = {"smoke": (("femnist", "digits"), ("stackoverflow_tp",)), "small": (
 
 HALF = 10**-0.5
 SMOKE_ETAS = (0.01, 0.1, 1.0)
-SMALL_ETAS = (0.01, 10**-1.5)
+SMALL_ETAS = (0.01, 10**-1.5, 0.1)
 
 SMOKE = {
     "digits": Case(Run("digits", 20, clients=10, evaluate_every=5), (0.0, 0.01, 0.1, 1.0), SMOKE_ETAS, (100.0, 1.0)),
@@ -54,13 +54,13 @@ SMALL = {
     "digits": Case(Run("digits", 1000, clients=10, heterogeneity=10.0, evaluate_every=20)),
     "femnist": Case(
         Run(
-            "femnist", 100, clients=8, heterogeneity=2.0, clients_per_round=2, batch_size=5, evaluate_every=20,
+            "femnist", 600, clients=8, heterogeneity=2.0, clients_per_round=2, batch_size=5, evaluate_every=50,
             loss_limit=100.0,
         ),
-        (0.0, 0.01, 0.1, 1.0), SMALL_ETAS,
+        (0.0, 0.001, 0.01, 0.1, 1.0), SMALL_ETAS,
     ),
     "stackoverflow_tp": Case(
-        Run("stackoverflow_tp", 150, clients=60, heterogeneity=2.0, clients_per_round=10, evaluate_every=30),
+        Run("stackoverflow_tp", 400, clients=60, heterogeneity=2.0, clients_per_round=10, evaluate_every=40),
         (0.0, 1.0, 10.0, 100.0), (0.01, 0.1, HALF, 1.0),
     ),
 }  # fmt: skip

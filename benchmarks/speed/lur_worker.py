@@ -11,7 +11,7 @@ floor           one gradient of the round's M K B examples with shared weights: 
 import sys
 import time
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Literal
 
 import jax
@@ -22,7 +22,7 @@ from benchmarks.speed.case import SEED, named, store_of
 from benchmarks.speed.peers.protocol import Case, Done, Run, serve
 from benchmarks.speed.work import WORKS, Sizes
 from lur.data.gather import resident
-from lur.deferred import linear_update
+from lur.deferred import LinearModel, linear_update, product, transposed_product
 from lur.engine import run as run_rounds
 from lur.layouts import SMALL, choose, replicated
 from lur.machine import compile_small_loops_whole, use_all_cores
@@ -84,15 +84,18 @@ def floor(case: Case) -> Run:
     """Gradients of a round's examples with shared weights, in the quickest way of a few.
 
     The layers come in two forms; and all examples at once, or the largest chunks that leave room, are not always
-    the quickest on a CPU, whose caches like mini-batches better.
+    the quickest on a CPU, whose caches like mini-batches better. A linear model's gradient is also two products.
     """
     rows = case.rows[0].reshape(-1)
     forms: tuple[Form, ...] = ("auto", "plain")
-    if sum(array.size for array in case.params.values()) < SMALL:
+    is_small = sum(array.size for array in case.params.values()) < SMALL
+    if is_small:
         candidates = [large_batch_steps(case, form) for form in forms]
     else:
         chunks = (WORKS[case.task].chunk, case.rows.shape[-1])
         candidates = [large_batch_gradients(case, form, chunk) for form in forms for chunk in chunks]
+    if WORKS[case.task].linear is not None and not is_small:
+        candidates.append(large_batch_products(case))
     for run in candidates:
         run(1)
     quickest = min(candidates, key=lambda run: run(1))
@@ -115,6 +118,32 @@ def large_batch_gradients(case: Case, form: Form, chunk: int) -> Callable[[int],
         return time.perf_counter() - start
 
     return run
+
+
+def large_batch_products(case: Case) -> Callable[[int], float]:
+    """A linear model's gradient so many times as products, bags of words kept sparse."""
+    model = WORKS[case.task].linear
+    assert model is not None
+    batch = {name: jnp.asarray(array[case.rows[0].reshape(-1)]) for name, array in case.data.items()}
+    params, gradient = initial(case), jax.jit(partial(linear_gradient, model))
+
+    def run(count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            jax.block_until_ready(gradient(params, batch))
+        return time.perf_counter() - start
+
+    return run
+
+
+def linear_gradient(model: LinearModel, params: Any, batch: Any) -> dict[str, Any]:
+    """The gradient in kernel and bias: X W + b, its residuals R, and X^T R."""
+    for key in model.at:
+        params = params[key]
+    features, kernel = model.features(batch), params["kernel"]
+    logits = product(features, kernel) + params["bias"]
+    R = jax.vmap(jax.grad(model.losses))(logits, model.targets(batch)) / len(logits)
+    return {"kernel": transposed_product(features, R, len(kernel)), "bias": R.sum(0)}
 
 
 def large_batch_steps(case: Case, form: Form) -> Callable[[int], float]:

@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 from benchmarks.speed.work import WORKS, Sizes
 
+TURN, MOST = 1.0, 8
+"""Seconds of a turn, and the most rounds in it: each call takes its memory anew, which would weigh on short ones."""
+
 
 class Point(NamedTuple):
     """What was measured at M, K, B: the fastest round, the first with its compilation, peak memory in bytes."""
@@ -47,9 +50,9 @@ def measure(task: str, sizes: Sizes, layout: str, turns: int) -> Point:
     algo = local_update(loss, fedavg(sizes.K))
     state = algo.init(jax.jit(init)(jax.random.key(SEED)), work.client_lr, work.client_lr)
     data = resident(store)
-    took = []
-    rounds = max(1, work.rounds // 2)
-    for _ in range(turns + 1):
+    most = max(MOST, work.rounds)
+
+    def seconds(rounds: int) -> float:
         start = time.perf_counter()
         end, _ = run(
             algo,
@@ -60,11 +63,14 @@ def measure(task: str, sizes: Sizes, layout: str, turns: int) -> Point:
             batch_size=sizes.B,
             layout=parse(layout),
             data=data,
-            capacity=rounds,
+            capacity=most,
         )
         jax.block_until_ready(end.params)
-        took.append((time.perf_counter() - start) / rounds)
-    return Point(*sizes, min(took[1:]), took[0], peak_memory(os.getpid()) or 0)
+        return (time.perf_counter() - start) / rounds
+
+    first = seconds(1)
+    rounds = min(most, max(1, round(TURN / seconds(1))))
+    return Point(*sizes, min(seconds(rounds) for _ in range(turns)), first, peak_memory(os.getpid()) or 0)
 
 
 def apart(task: str, sizes: Sizes, layout: str = "sequential", turns: int = 3) -> Point:

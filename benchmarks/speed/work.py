@@ -14,6 +14,7 @@ import numpy as np
 
 from lur import models
 from lur.deferred import LinearModel, tag_regression
+from lur.models.layers.dense import inner
 from lur.models.layers.forms import Form
 from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
 from lur.tasks.task import sequence
@@ -58,7 +59,7 @@ def logistic(form: Form):
     """Binary logistic regression on 50 features, started at zero."""
 
     def loss(params: Any, batch: Batch) -> Any:
-        return sigmoid_cross_entropy(batch["x"] @ params["kernel"], batch["y"], form=form).mean()
+        return sigmoid_cross_entropy(inner(batch["x"], params["kernel"], form=form), batch["y"], form=form).mean()
 
     return lambda key: {"kernel": jnp.zeros(50, jnp.float32)}, loss
 

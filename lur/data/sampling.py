@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
+from lur.data.threefry import bits, fold_in, key_of
+
 
 class Draw(NamedTuple):
     """Positions within a client's data, and which of them count (a last mini-batch may be short, or empty)."""
@@ -23,12 +25,12 @@ class Draw(NamedTuple):
 
 def round_key(seed: Any, t: Int[Array, ""] | int) -> Key[Array, ""]:
     """The key of round t."""
-    return jax.random.fold_in(jax.random.key(seed), t)
+    return fold_in(key_of(seed), t)
 
 
 def client_key(key: Key[Array, ""], i: Int[Array, ""] | int) -> Key[Array, ""]:
     """The key of client i in the round of `key`."""
-    return jax.random.fold_in(jax.random.fold_in(key, 1), i)
+    return fold_in(fold_in(key, 1), i)
 
 
 def sample_clients(key: Key[Array, ""], N: int, M: int) -> Int[Array, "M"]:
@@ -36,7 +38,7 @@ def sample_clients(key: Key[Array, ""], N: int, M: int) -> Int[Array, "M"]:
     if not 1 <= M <= N:
         raise ValueError(f"clients_per_round must be between 1 and the store's {N} clients, got {M}")
     tops = jnp.arange(N - M, N, dtype=jnp.int32)
-    drawn = below(jax.random.fold_in(key, 0), (M,), tops + 1)
+    drawn = below(fold_in(key, 0), (M,), tops + 1)
 
     def pick(k, chosen):
         taken = (chosen == drawn[k]).any()
@@ -50,7 +52,7 @@ def below(key: Key[Array, ""], shape: tuple[int, ...], n: Int[Array, "..."] | in
 
     `jax.random.randint` takes twice the bits and four divisions, which for a small model is a fifth of the round.
     """
-    u = jax.random.bits(key, shape, jnp.uint32)
+    u = bits(key, shape)
     n = jnp.asarray(n, jnp.int32).astype(jnp.uint32)
     u1, u0, n1, n0 = u >> 16, u & 0xFFFF, n >> 16, n & 0xFFFF
     low = u1 * n0 + (u0 * n0 >> 16)

@@ -52,6 +52,17 @@ def test_inner_loop_is_algorithm_2(theta, gamma, prox, send, seed):
     np.testing.assert_allclose(loss, logistic_value(x, take(batches, 0)), rtol=1e-13)
 
 
+@pytest.mark.parametrize("theta", [[1.0] * 5, [0.5] * 4, [2.0]])
+@pytest.mark.parametrize("gamma", [0.0, 0.3, [0.3, 0.1, 0.0, 0.2, 0.4]])
+def test_where_all_weights_are_alike(theta, gamma):
+    """One gamma: the message says where the client is. Several: it does not."""
+    x, batches = logistic_params(0), logistic_batches(1, len(theta), 4)
+    gamma = np.array(gamma[: len(theta)]) if np.ndim(gamma) else gamma
+    found, _ = lur.client.inner_loop(logistic_loss, x, batches, gamma, theta)
+    expected, _ = plain_inner_loop(x, batches, gamma, theta)
+    chex.assert_trees_all_close(found, expected, rtol=1e-12, atol=1e-13)
+
+
 def test_loss_before_training_on_all_batches():
     x, batches = logistic_params(0), logistic_batches(1, 5, 4)
     _, loss = lur.client.inner_loop(logistic_loss, x, batches, 0.3, lur.theta.fedavg(4), loss_on="all")

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import lur
-from lur import engine
+from lur import engine, layouts
 from lur.data.gather import resident
 from lur.data.sampling import client_key, round_key, sample_clients, shuffled_epochs, with_replacement
 from lur.data.writer import in_memory, write_store
@@ -150,3 +150,16 @@ def test_bad_numbers(options, says):
     given = {"rounds": 2, "clients_per_round": 2, "batch_size": 2, **options}
     with pytest.raises(ValueError, match=says):
         lur.run(algo, algo.init(jnp.ones(3), GAMMA, ETA), in_memory(clients(dtype=np.float32)), **given)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(("small", "chosen"), [(100, "layout vmap: a small model"), (1, "layout sequential: a CPU")])
+def test_auto_suits_the_model_and_says_why(small, chosen, monkeypatch, caplog):
+    monkeypatch.setattr(layouts, "SMALL", small)
+    store = in_memory(clients())
+    expected, losses = plain_loop(store)
+    with caplog.at_level("INFO", "lur.engine"):
+        state, infos = go(store)
+    np.testing.assert_allclose(state.params, expected, rtol=1e-12)
+    np.testing.assert_allclose(infos.loss, losses, rtol=1e-12)
+    assert chosen in caplog.text

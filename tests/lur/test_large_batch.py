@@ -1,5 +1,7 @@
 """gamma = 0 and Theta_1: one gradient of all examples, with the numbers of the clients' loops."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from lur.large_batch import large_batch_update
+from lur.models.layers import dense
 from lur.server import local_update
 from tests.lur.problems import logistic_batches, logistic_loss, logistic_params
 
@@ -49,6 +52,15 @@ def test_no_model_per_client(update, expected):
     state = algo.init(jnp.ones((d, 5)), 0.0, 0.1)
     program = jax.make_jaxpr(algo.round)(state, jnp.ones((M, K, B, d)))
     assert ((M, d, 5) in set(shapes(program.jaxpr))) == expected
+
+
+def test_one_gradient_of_a_written_out_layer():
+    M, K, B, d = 7, 3, 2, 11
+    loss = lambda params, batch: jnp.mean(dense(batch, params, jnp.zeros(5), form="fast") ** 2)  # noqa: E731
+    algo = large_batch_update(loss, [1.0] * K)
+    run = functools.partial(algo.round, layout="sequential")
+    program = jax.make_jaxpr(run)(algo.init(jnp.ones((d, 5)), 0.0, 0.1), jnp.ones((M, K, B, d)))
+    assert not {(1, K, d, 5), (K, d, 5), (M, K, d, 5)} & set(shapes(program.jaxpr))
 
 
 def test_only_where_no_client_moves():

@@ -12,6 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("quadratic", "digits", "stackoverflow_tp")
 LARGE = ("femnist", "shakespeare", "stackoverflow_nwp", "cifar100")
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
+"""Of the way gone."""
+MUCH = 4
+"""Where the last bit of the initial model makes more than that: so many times as much, since layouts keep rounding."""
 
 
 QUICK = [("digits", "float32"), *((task, "float64") for task in SMALL)]
@@ -31,4 +34,5 @@ def test_every_layout_is_the_same_run(task, dtype):
         env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"},
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout) < TOLERANCE[dtype]
+    found = json.loads(done.stdout)
+    assert found["difference"] < max(TOLERANCE[dtype], MUCH * found["last_bit"])

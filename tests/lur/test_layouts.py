@@ -36,7 +36,7 @@ def test_no_layout(text):
         ("cpu", 1, LARGE, False, Layout(1)),
         ("cpu", 2, LARGE, False, Layout(1, 2)),
         ("cpu", 2, WIDE, False, Layout(1)),
-        ("cpu", 2, WIDE, True, Layout(1)),
+        ("cpu", 2, WIDE, True, Layout(1, 2)),
     ],
 )
 def test_auto_reasons(monkeypatch, backend, devices, params, linear, expected):

@@ -4,7 +4,7 @@ Every layer takes ``form="auto" | "fast" | "plain"``, see `lur.models.layers.for
 """
 
 from lur.models.layers.conv import Conv, conv2d
-from lur.models.layers.dense import Dense, dense
+from lur.models.layers.dense import Dense, dense, inner
 from lur.models.layers.forms import Form
 from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
 from lur.models.layers.lstm import LSTM, lstm
@@ -22,6 +22,7 @@ __all__ = [
     "conv2d",
     "dense",
     "group_norm",
+    "inner",
     "lstm",
     "max_pool",
     "sigmoid_cross_entropy",

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lur.models.layers import Dense, dense
+from lur.models.layers import Dense, dense, inner
 from lur.models.layers.dense import product
 from tests.lur.models.forms import assert_close, assert_equal_forms, gradients, normal
 
@@ -41,3 +41,16 @@ def test_parameters_are_those_of_flax():
 def test_refusals(kernel, bias):
     with pytest.raises(ValueError, match=r"kernel and bias must be \(in, out\) and \(out,\)"):
         dense(jnp.ones((2, 4)), jnp.ones(kernel), jnp.ones(bias))
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("batch", [(), (1,), (0,), (2, 3)])
+def test_inner_product(batch):
+    forms = (partial(inner, form=form) for form in ("fast", "plain"))
+    assert_equal_forms(*forms, normal(0, *batch, 40), normal(1, 40))
+
+
+@pytest.mark.parametrize(("x", "w"), [((2, 4), (3,)), ((2, 4), (4, 1)), ((), ())])
+def test_refusals_of_the_inner_product(x, w):
+    with pytest.raises(ValueError, match=r"w must be \("):
+        inner(jnp.ones(x), jnp.ones(w))
