@@ -40,9 +40,12 @@ def panels(columns: int, **options: Any) -> tuple[Any, Any]:
 
 
 def save(figure: Any, folder: Path, name: str) -> tuple[Path, Path]:
-    """Write NAME.svg and NAME.png into a folder, made if it is not there."""
+    """Write NAME.svg and NAME.png into a folder, made if it is not there. The same figure is the same bytes."""
+    from matplotlib import rc_context
+
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / f"{name}.svg", folder / f"{name}.png"
-    figure.savefig(paths[0], metadata={"Date": None})
-    figure.savefig(paths[1], dpi=200)
+    with rc_context(STYLE):  # the names inside an SVG are made when it is written
+        figure.savefig(paths[0], metadata={"Date": None})
+        figure.savefig(paths[1], dpi=200)
     return paths

@@ -85,7 +85,13 @@ def call(command: Sequence[str], limit: float) -> None:
     except OSError as error:
         raise Unavailable(f"`{what}` could not be run: {error}") from error
     if done.returncode:
-        raise Unavailable(f"`{what}` failed: {last_lines(done.stdout)}")
+        raise Unavailable(f"`{what}` failed: {reason(done.stdout)}")
+
+
+def reason(log: str) -> str:
+    """Why an installation failed: the package that pip does not find, or else the last lines of the log."""
+    missing = re.search(r"No matching distribution found for (\S+)", log)
+    return f"no matching distribution found for {missing[1]}" if missing else last_lines(log)
 
 
 def last_lines(log: str, count: int = LAST) -> str:

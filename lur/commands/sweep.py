@@ -137,6 +137,7 @@ def swept(
     from lur import tasks
     from lur.commands.train import data_options
     from lur.machine import prepare
+    from lur.runs import figures
     from lur.runs.stopping import stoppable
     from lur.runs.sweep import configured
     from lur.sweep import ETAS, GAMMAS, Sweep
@@ -162,6 +163,7 @@ def swept(
     if stop.signal is not None:
         say(f"  stopped: {path} keeps it")
         return stop.status, None, path
+    figures.keep(path)
     return 0, read_sweep(path), path
 
 

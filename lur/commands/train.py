@@ -32,7 +32,7 @@ def train(
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
         config: A TOML file, as `lur config` prints it; flags go before it.
-        run_dir: Keep the configuration, the environment, the log and checkpoints in this folder.
+        run_dir: Keep the configuration, the environment, the log, checkpoints and figures in this folder.
         resume: Go on with the run in the folder; --no-resume takes a new folder only.
         tensorboard: Also write for TensorBoard, into the run folder; needs tensorboardX.
         quiet: Print nothing.
@@ -69,6 +69,10 @@ def train(
                 progress.update(line, completed=at.rounds, loss=loss, rate=rate)
                 if at.evaluation is not None and at.rounds < run.rounds:
                     say(f"  round {at.rounds}: {summary(loaded.metric, at.evaluation)}")
+    if run_dir is not None and stop.signal is None and processes.is_first():
+        from lur.runs import figures
+
+        figures.keep(run_dir)
     if at is None:
         return ended(run_dir, json) if processes.is_first() else 0
     stopped = "stopped" if stop.signal is not None else "finished"

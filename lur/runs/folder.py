@@ -6,6 +6,7 @@
     log.jsonl           a line per round; others, as evaluation.jsonl and timing.jsonl, beside it
     checkpoints/        see `lur.runs.checkpoint`
     result.json         how the run ended; not there before it did
+    figures/            of a run that has ended, see `lur.runs.figures`
     lock                held (`flock`) by the process that runs; a killed one holds nothing
 
 run.json is written last: a folder without it was never begun.

@@ -6,17 +6,15 @@ It shows what a folder holds so far: a run of `lur train`, a sweep, or what `lur
 import base64
 import io
 import json
-import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from lur import plots
 from lur.runs import folder
 from lur.runs.errors import RunError
-from lur.runs.log import number
-from lur.runs.reader import blocks, read_run
+from lur.runs.figures import run_figure, sweep_figure
+from lur.runs.reader import read_run
 from lur.tuning import power, read_sweep, tail, tuned
 
 STYLE = """
@@ -30,7 +28,6 @@ img { max-width: 100% } pre { background: #f5f5f5; padding: .7rem; overflow-x: a
 @media (prefers-color-scheme: dark) { body { background: #fff } }
 """
 AGREES = {True: ("yes", "agrees"), False: ("no", "disagrees"), None: ("open", "cannot tell")}
-MOST_POINTS = 2000
 
 
 def page(paths: Sequence[Path]) -> str:
@@ -73,28 +70,8 @@ def train_section(path: Path) -> str:
         raise RunError(f"{path / 'config.toml'}: expected a whole number of rounds, found {str(asked)[:80]!r}")
     why = f": {escape(str(record.why))}" if record.why else ""
     parts = [f"<h2>{escape(path.name)}</h2><p>{escape(record.state)} after {done:,} of {asked:,} rounds{why}</p>"]
-    if record.rounds:
-        rounds = [line["round"] for line in record.rounds]
-        figure, axes = plots.panels(3)
-        step = max(1, len(rounds) // MOST_POINTS)
-        axes[0].plot(
-            rounds[::step], [finite(line["loss"]) for line in record.rounds[::step]], alpha=0.5, label="round's clients"
-        )
-        if record.evaluations:
-            axes[0].plot(
-                [e["round"] for e in record.evaluations], [finite(e["f"]) for e in record.evaluations], label="f(x)"
-            )
-        axes[0].set(xlabel="round", ylabel="loss")
-        axes[0].legend()
-        found = blocks(record.rounds, size=max(1, len(rounds) // 20))
-        axes[1].errorbar([b.last for b in found], [b.mean for b in found], [b.spread for b in found], capsize=2)
-        axes[1].set(xlabel="round", ylabel=r"$\|q_t\|$")
-        for name, label in (("client_lr", r"$\gamma_t$"), ("server_lr", r"$\eta_t$")):
-            values = [line[name] for line in record.rounds[::step]]
-            if all(isinstance(value, int | float) for value in values):
-                axes[2].step(rounds[::step], values, where="post", label=label)
-        axes[2].set(xlabel="round", yscale="symlog")
-        axes[2].legend()
+    figure = run_figure(record)
+    if figure is not None:
         parts.append(image(figure, f"loss, norm of the update and rates of {path.name}"))
     if record.evaluations:
         names = [name for name in ("round", "f", "accuracy") if name in record.evaluations[-1]]
@@ -136,20 +113,8 @@ def sweep_section(path: Path) -> str:
             [f"{r.gamma:g}", "none left" if r.eta is None else power(r.eta), shown(r.loss), shown(r.f)] for r in rows
         ]
         parts.append(table(["gamma", "eta", "loss", "f(x)"], best))
-    alive = [cell for cell in found.cells if not cell.diverged and len(cell.loss)]
-    if alive:
-        figure, axis = plots.panels(1)
-        for k, cell in enumerate(
-            sorted(alive, key=lambda cell: cell.loss[-min(len(cell.loss), found.window) :].mean())
-        ):
-            colour = plots.COLOURS[k] if k < len(plots.COLOURS) else "#bbbbbb"
-            name = rf"$\gamma$ {cell.gamma:g}, $\eta$ {cell.eta:.3g}" if k < len(plots.COLOURS) else None
-            step = max(1, len(cell.loss) // MOST_POINTS)
-            axis.plot(
-                range(1, len(cell.loss) + 1, step), cell.loss[::step], color=colour, label=name, zorder=-k, linewidth=1
-            )
-        axis.set(xlabel="round", ylabel="loss of the round's clients", yscale="log")
-        axis.legend(fontsize=6)
+    figure = sweep_figure(found)
+    if figure is not None:
         parts.append(image(figure, f"loss of the cells of {path.name}; the best are coloured"))
     return "".join(parts) + about(path, found.environment)
 
@@ -230,12 +195,6 @@ def embedded(content: bytes, kind: str, alt: str) -> str:
 def plain_title(title: str) -> str:
     """A title without the marks of formulas."""
     return str(title).replace("$", "").replace("\\", "")
-
-
-def finite(value: Any) -> float:
-    """A number of a log for a plot; what is not finite leaves a gap."""
-    found = number(value)
-    return found if math.isfinite(found) else math.nan
 
 
 def shown(value: Any) -> str:

@@ -83,9 +83,11 @@ def test_the_reference_must_run(tmp_path):
     ("script", "limit", "message"),
     [
         ("echo a; echo b; echo the index has no such package >&2; exit 1", 10.0, "b | the index has no such package"),
+        ("echo WARNING: /some/folder; echo ERROR: No matching distribution found for x==1; exit 1", 10.0,
+         "failed: no matching distribution found for x==1"),
         ("sleep 5", 0.2, "took more than"),
     ],
-)
+)  # fmt: skip
 def test_an_environment_that_cannot_be_made_is_a_reason(tmp_path, monkeypatch, script, limit, message):
     uv = tmp_path / "uv"
     uv.write_text(f"#!/bin/sh\n{script}\n")

@@ -7,6 +7,7 @@ import tomllib
 import pytest
 
 from lur.runs.reader import read_run
+from lur.runs.stopping import Stop
 
 SMALL = ["--rounds", "4", "--clients", "5", "--clients-per-round", "2", "--theta", "1:1"]
 
@@ -26,10 +27,12 @@ def test_one_configuration_as_flags_file_and_folder(lur, tmp_path):
     assert lur("config", "--run-dir", "file")[1] == printed
     status, out, _ = lur("train", "--run-dir", "file")
     assert (status, out.splitlines()[-1]) == (0, "file: finished after 4 rounds; nothing is left to do")
+    drawn = (tmp_path / "file" / "figures" / "run.svg").read_text()
     status, out, _ = lur("train", "--run-dir", "file", "--rounds", "6")
     assert (status, "file: goes on after round 4" in out) == (0, True)
     assert len(read_run(tmp_path / "file").rounds) == 6
     assert read_run(tmp_path / "file").config["rounds"] == 6
+    assert (tmp_path / "file" / "figures" / "run.svg").read_text() != drawn  # of six rounds now
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,21 @@ def test_refused_in_one_sentence(lur, tmp_path, arguments, says):
     assert [path for path in after if path.name != "lock"] == before
 
 
+def test_figures_are_in_the_folder_once_the_run_has_ended(lur, tmp_path, monkeypatch):
+    run, figures = tmp_path / "run", tmp_path / "run" / "figures"
+    with monkeypatch.context() as patch:
+        patch.setattr(Stop, "__init__", lambda self: setattr(self, "signal", 2))
+        lur("train", "quadratic", *SMALL, "--run-dir", "run")
+    assert read_run(run).state == "stopped"
+    assert not figures.exists()
+    assert lur("train", "--run-dir", "run")[0] == 0
+    assert {path.name for path in figures.iterdir()} == {"run.svg", "run.png"}
+    whole = (figures / "run.svg").read_bytes()
+    (figures / "run.svg").write_bytes(whole[:1000])  # as a kill would leave it
+    assert lur("train", "--run-dir", "run")[0] == 0
+    assert (figures / "run.svg").read_bytes() == whole
+
+
 def test_nan_at_round_1(lur, tmp_path):
     status, _, err = lur("train", "quadratic", *SMALL[:-2], "--client-lr", "1e30", "--run-dir", "run")
     assert status == 1
@@ -80,6 +98,7 @@ def test_nan_at_round_1(lur, tmp_path):
     record = read_run(tmp_path / "run")
     assert (record.state, len(record.rounds)) == ("diverged", 1)
     assert record.rounds[0]["update_norm"] == "NaN"
+    assert (tmp_path / "run" / "figures" / "run.png").exists()
     assert lur("train", "--run-dir", "run")[0] == 1
 
 

@@ -17,6 +17,7 @@ def test_a_sweep_its_folder_and_its_page(lur, tmp_path):
     assert out.splitlines()[-2].split()[-2:] == ["x", "2"]
     path = tmp_path / "runs" / "sweep-quadratic"
     assert read_sweep(path).sweep.client_lr == (0.0, 0.1)
+    assert {figure.name for figure in (path / "figures").iterdir()} == {"sweep.svg", "sweep.png"}
     assert "nothing is left to do" in lur("sweep", "--run-dir", path)[1]
     status, _, err = lur("sweep", "quadratic", *SMALL, "--client-lr", "0.1")
     assert status == 2

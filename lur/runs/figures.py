@@ -1,0 +1,80 @@
+"""The figures of a run folder: drawn from its logs, as far as they go; a folder whose run has ended keeps them.
+
+    figures/run.svg, run.png        of `lur train`: loss, norm of the update, rates
+    figures/sweep.svg, sweep.png    of `lur sweep`, `tune` and `decay`: loss of every cell, the best in colour
+
+The commands draw them at the end, again where a run is extended or was killed meanwhile.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from lur import plots
+from lur.runs import folder
+from lur.runs.log import number
+from lur.runs.reader import Record, blocks, read_run
+from lur.tuning import Swept, read_sweep
+
+FOLDER = "figures"
+MOST_POINTS = 2000
+BLOCKS = 20
+
+
+def keep(path: Path) -> None:
+    """Draw the folder's run into it, over what an earlier part of it drew. A run without a round leaves nothing."""
+    if folder.about(path).get("kind") == "sweep":
+        name, figure = "sweep", sweep_figure(read_sweep(path))
+    else:
+        name, figure = "run", run_figure(read_run(path))
+    if figure is not None:
+        plots.save(figure, path / FOLDER, name)
+
+
+def run_figure(record: Record) -> Any | None:
+    """Loss, ||q_t|| with its spread, and rates of a run of `lur train`."""
+    if not record.rounds:
+        return None
+    rounds = [line["round"] for line in record.rounds]
+    step = max(1, len(rounds) // MOST_POINTS)
+    figure, (losses, norms, rates) = plots.panels(3)
+    own = [finite(line["loss"]) for line in record.rounds[::step]]
+    losses.plot(rounds[::step], own, alpha=0.5, label="round's clients")
+    if record.evaluations:
+        whole = [finite(line["f"]) for line in record.evaluations]
+        losses.plot([line["round"] for line in record.evaluations], whole, label="f(x)")
+    losses.set(xlabel="round", ylabel="loss")
+    losses.legend()
+    found = blocks(record.rounds, size=max(1, len(rounds) // BLOCKS))
+    norms.errorbar([b.last for b in found], [b.mean for b in found], [b.spread for b in found], capsize=2)
+    norms.set(xlabel="round", ylabel=r"$\|q_t\|$")
+    for name, label in (("client_lr", r"$\gamma_t$"), ("server_lr", r"$\eta_t$")):
+        values = [line[name] for line in record.rounds[::step]]
+        if all(isinstance(value, int | float) for value in values):
+            rates.step(rounds[::step], values, where="post", label=label)
+    rates.set(xlabel="round", yscale="symlog")
+    rates.legend()
+    return figure
+
+
+def sweep_figure(found: Swept) -> Any | None:
+    """The loss of every cell of a sweep that has not diverged, lowest at the end first."""
+    alive = [cell for cell in found.cells if not cell.diverged and len(cell.loss)]
+    if not alive:
+        return None
+    figure, axis = plots.panels(1)
+    for k, cell in enumerate(sorted(alive, key=lambda cell: cell.loss[-min(len(cell.loss), found.window) :].mean())):
+        colour = plots.COLOURS[k] if k < len(plots.COLOURS) else "#bbbbbb"
+        name = rf"$\gamma$ {cell.gamma:g}, $\eta$ {cell.eta:.3g}" if k < len(plots.COLOURS) else None
+        step = max(1, len(cell.loss) // MOST_POINTS)
+        rounds = range(1, len(cell.loss) + 1, step)
+        axis.plot(rounds, cell.loss[::step], color=colour, label=name, zorder=-k, linewidth=1)
+    axis.set(xlabel="round", ylabel="loss of the round's clients", yscale="log")
+    axis.legend(fontsize=6)
+    return figure
+
+
+def finite(value: Any) -> float:
+    """A number of a log for a plot; what is not finite leaves a gap."""
+    found = number(value)
+    return found if math.isfinite(found) else math.nan
