@@ -7,6 +7,7 @@ The commands draw them at the end, again where a run is extended or was killed m
 """
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,28 @@ from lur.tuning import Swept, read_sweep
 FOLDER = "figures"
 MOST_POINTS = 2000
 BLOCKS = 20
+LARGEST = 1e300
+"""Rate that an axis can still hold."""
 
 
 def keep(path: Path) -> None:
-    """Draw the folder's run into it, over what an earlier part of it drew. A run without a round leaves nothing."""
+    """Draw the folder's run into it, over what an earlier part of it drew, whole or not at all. No round, no figure."""
     if folder.about(path).get("kind") == "sweep":
         name, figure = "sweep", sweep_figure(read_sweep(path))
     else:
         name, figure = "run", run_figure(read_run(path))
-    if figure is not None:
-        plots.save(figure, path / FOLDER, name)
+    if figure is None:
+        return
+    partial = path / f"{FOLDER}.partial"
+    try:
+        drawn = plots.save(figure, partial, name)
+        (path / FOLDER).mkdir(exist_ok=True)
+        for file in drawn:
+            file.rename(path / FOLDER / file.name)
+    except OSError as error:
+        raise OSError(f"{error}; {path} has all but its figures: mend that and start it again") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def run_figure(record: Record) -> Any | None:
@@ -42,17 +55,22 @@ def run_figure(record: Record) -> Any | None:
     losses.plot(rounds[::step], own, alpha=0.5, label="round's clients")
     if record.evaluations:
         whole = [finite(line["f"]) for line in record.evaluations]
-        losses.plot([line["round"] for line in record.evaluations], whole, label="f(x)")
+        losses.plot([line["round"] for line in record.evaluations], whole, marker=".", label="f(x)")
     losses.set(xlabel="round", ylabel="loss")
     losses.legend()
     found = blocks(record.rounds, size=max(1, len(rounds) // BLOCKS))
     norms.errorbar([b.last for b in found], [b.mean for b in found], [b.spread for b in found], capsize=2)
     norms.set(xlabel="round", ylabel=r"$\|q_t\|$")
-    for name, label in (("client_lr", r"$\gamma_t$"), ("server_lr", r"$\eta_t$")):
+    shown: list[float] = []
+    for name, label, style in (("client_lr", r"$\gamma_t$", "-"), ("server_lr", r"$\eta_t$", "--")):
         values = [line[name] for line in record.rounds[::step]]
         if all(isinstance(value, int | float) for value in values):
-            rates.step(rounds[::step], values, where="post", label=label)
-    rates.set(xlabel="round", yscale="symlog")
+            rates.step(rounds[::step], values, where="post", linestyle=style, label=label)
+            shown += values
+    if positive := [value for value in shown if 0 < value < LARGEST]:
+        rates.set_yscale("symlog", linthresh=min(positive))
+        rates.set_ylim(0, 3 * max(positive))
+    rates.set(xlabel="round")
     rates.legend()
     return figure
 

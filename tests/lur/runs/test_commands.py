@@ -1,6 +1,8 @@
 """`lur train` and `lur config` with files and folders, in this process."""
 
 import builtins
+import errno
+import os
 import sys
 import tomllib
 
@@ -86,9 +88,29 @@ def test_figures_are_in_the_folder_once_the_run_has_ended(lur, tmp_path, monkeyp
     assert lur("train", "--run-dir", "run")[0] == 0
     assert {path.name for path in figures.iterdir()} == {"run.svg", "run.png"}
     whole = (figures / "run.svg").read_bytes()
-    (figures / "run.svg").write_bytes(whole[:1000])  # as a kill would leave it
+    (figures / "run.svg").unlink()
+    (run / "figures.partial").mkdir()  # as a kill would leave it
+    (run / "figures.partial" / "run.svg").write_bytes(whole[:1000])
     assert lur("train", "--run-dir", "run")[0] == 0
     assert (figures / "run.svg").read_bytes() == whole
+    assert not (run / "figures.partial").exists()
+
+
+def test_a_disk_too_full_for_figures_keeps_the_run(lur, tmp_path, monkeypatch):
+    def full(figure, file, **options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("matplotlib.figure.Figure.savefig", full)
+        status, _, err = lur("train", "quadratic", *SMALL, "--run-dir", "run")
+    assert status == 2
+    assert err == (
+        "lur: [Errno 28] No space left on device; run has all but its figures: mend that and start it again\n"
+    )
+    assert read_run(tmp_path / "run").state == "finished"
+    assert not [*(tmp_path / "run").glob("figures*")]
+    assert lur("train", "--run-dir", "run")[0] == 0
+    assert (tmp_path / "run" / "figures" / "run.png").exists()
 
 
 def test_nan_at_round_1(lur, tmp_path):
