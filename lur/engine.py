@@ -17,7 +17,7 @@ from lur.data.gather import Resident, gather, resident, size_in_bytes
 from lur.data.sampling import round_key, sample_clients
 from lur.data.store import Store
 from lur.hosted import run_host
-from lur.layouts import Layout, choose, everywhere, replicated
+from lur.layouts import Layout, choose, everywhere, finished, replicated
 from lur.plans import Plan, Step, View, draw, own_steps, plan, put, viewed
 from lur.plans import as_stored as as_stored
 from lur.server import Fetch, Info, LocalUpdate, State
@@ -142,7 +142,7 @@ def run(
     data = resident(store, replicated(layout)) if data is None else data
     capacity = max(rounds, capacity or 1 << (rounds - 1).bit_length())
     go = run_resident_donated if donate else run_resident
-    state, infos = go(algo, view, made, capacity, layout, state, data, key, np.int32(rounds))
+    state, infos = finished(go(algo, view, made, capacity, layout, state, data, key, np.int32(rounds)))
     return state, infos if rounds == capacity else jax.tree.map(lambda leaf: leaf[:rounds], infos)
 
 

@@ -145,7 +145,8 @@ def advance(
     data = resident(store) if data is None else data
     keys = jnp.asarray(np.array([checked_seed(seed) for seed in seeds]))
     capacity = max(rounds, capacity or 1 << (rounds - 1).bit_length())
-    states, infos = cells(algo, view, made, capacity, chosen, devices, states, data, keys, np.int32(rounds))
+    done = cells(algo, view, made, capacity, chosen, devices, states, data, keys, np.int32(rounds))
+    states, infos = layouts.finished(done)
     return states, infos if rounds == capacity else jax.tree.map(lambda leaf: leaf[:, :, :rounds], infos)
 
 

@@ -29,6 +29,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PyTree
 
+from lur import checks
 from lur.models.layers.forms import is_fast
 
 AXIS = "clients"
@@ -237,6 +238,21 @@ def among_all(own: Float[Array, "m ..."], start: Int[Array, ""], filled: int) ->
     """What a device's clients tell, at their places among those of all devices, whose places are 0."""
     everyone = jnp.zeros((filled, *own.shape[1:]), own.dtype)
     return jax.lax.dynamic_update_slice_in_dim(everyone, own, start, 0)
+
+
+def finished(tree: PyTree) -> PyTree:
+    """`tree`; what spans several CPU devices is waited for.
+
+    XLA's CPU client has as many threads as devices, and lets a launch wait on one of them while 32 are under way. With
+    as many launches behind a program over two devices, as slices of its results, one of its devices may so never get a
+    thread, and the other waits in the all-reduce until XLA ends the process.
+    """
+    for leaf in jax.tree.leaves(tree)[:1]:
+        if checks.is_concrete(leaf):
+            devices = leaf.sharding.device_set
+            if len(devices) > 1 and all(device.platform == "cpu" for device in devices):
+                jax.block_until_ready(tree)
+    return tree
 
 
 def one_sum(tree: PyTree) -> PyTree:

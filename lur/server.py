@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from lur import checks
 from lur.client import Optimizer, descend, inner_loop, start
 from lur.decay import Plateau
-from lur.layouts import Layout, Sum, over_clients, parse, weighted_mean
+from lur.layouts import Layout, Sum, finished, over_clients, parse, weighted_mean
 from lur.theta import nonzero
 
 Client = Callable[[PyTree, PyTree, Any], tuple[PyTree, Float[Array, ""]]]
@@ -265,7 +265,8 @@ def rounds(messages: Messages, serve: Callable[..., tuple[State, Info]]) -> Call
         names, least = (("M", "K", "B"), (1, 0, 0)) if fetch is GIVEN else (("M",), (1,))
         M, *_ = checks.leading_axes(batches, names, least)
         weights = None if weights is None else client_weights(weights, M, state)
-        return (compiled if fetch is GIVEN else step)(state, batches, weights, parse(layout), fetch, shared)
+        run = compiled if fetch is GIVEN else step
+        return finished(run(state, batches, weights, parse(layout), fetch, shared))
 
     return round
 
