@@ -99,10 +99,10 @@ def outcomes(folder: Path, seeds: list[Path], read: Callable[[Path], object], fi
         seed = seeds[i % len(seeds)]
         file = folder / f"mutated-{seed.name}"
         file.write_bytes(mutated(seed.read_bytes(), rng))
-        start = time.monotonic()
+        start = time.process_time()
         refused = complaint(file, read) is not None
         good, bad = good + (not refused), bad + refused
-        assert time.monotonic() - start < SLOWEST, f"file {i} took {time.monotonic() - start} s"
+        assert time.process_time() - start < SLOWEST, f"file {i} took {time.process_time() - start} s"
         file.unlink()
         assert set(folder.iterdir()) == before, f"file {i} left something"
     return good, bad
