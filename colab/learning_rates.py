@@ -32,7 +32,7 @@ from pathlib import Path
 SCALE = float(os.environ.get("LUR_SCALE", 1))  # longer runs and a finer grid
 
 checkout = next(
-    (folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "lur" / "engine.py").exists()), None
+    (folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "lur" / "theta.py").exists()), None
 )
 if importlib.util.find_spec("lur") is None and checkout is not None:
     sys.path.insert(0, str(checkout))
@@ -46,8 +46,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import lur
-from lur import grid, plots, tasks
-from lur.evaluate import evaluate_cells
+from lur import plots, tasks
+from lur.engine import grid
+from lur.training.evaluation import evaluate_cells
 
 plots.use()
 

@@ -29,7 +29,7 @@ from pathlib import Path
 SCALE = float(os.environ.get("LUR_SCALE", 1))  # 3 or more for longer runs; on a GPU or TPU also more clients
 
 checkout = next(
-    (folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "lur" / "engine.py").exists()), None
+    (folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "lur" / "theta.py").exists()), None
 )
 if importlib.util.find_spec("lur") is None and checkout is not None:
     sys.path.insert(0, str(checkout))
@@ -45,7 +45,7 @@ import optax
 
 import lur
 from lur import plots, tasks
-from lur.evaluate import evaluate
+from lur.training.evaluation import evaluate
 
 plots.use()
 print(f"lur {lur.__version__}, jax {jax.__version__}, {jax.devices()}")

@@ -30,7 +30,7 @@ from pathlib import Path
 SCALE = float(os.environ.get("LUR_SCALE", 1))  # more points per curve and longer runs
 
 checkout = next(
-    (folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "lur" / "engine.py").exists()), None
+    (folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "lur" / "theta.py").exists()), None
 )
 if importlib.util.find_spec("lur") is None and checkout is not None:
     sys.path.insert(0, str(checkout))
@@ -157,7 +157,7 @@ plt.show()
 x, K = jnp.array([3.0]), 3
 client = tuple(v[0] for v in batches(2 * K + 1))
 through_the_steps = lur.maml.maml_gradient(loss_fn, x, client, gamma, K)
-message, _ = lur.client.inner_loop(loss_fn, x, client, gamma, lur.theta.maml(K))
+message, _ = lur.inner_loop(loss_fn, x, client, gamma, lur.theta.maml(K))
 print(through_the_steps, "=", message)
 np.testing.assert_allclose(through_the_steps, message, rtol=1e-12)
 

@@ -31,7 +31,7 @@ from pathlib import Path
 SCALE = float(os.environ.get("LUR_SCALE", 1))  # the effort of the search: samples, restarts, steps
 
 checkout = next(
-    (folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "lur" / "engine.py").exists()), None
+    (folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "lur" / "theta.py").exists()), None
 )
 if importlib.util.find_spec("lur") is None and checkout is not None:
     sys.path.insert(0, str(checkout))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lur.cli import COMMANDS
-from lur.commands import doctor, output, overview, parsing
+from lur.cli import doctor, output, overview, parsing
+from lur.cli.commands import COMMANDS
 
 LUR = [sys.executable, "-c", "import sys; from lur.cli import main; sys.exit(main())"]
 
@@ -59,7 +59,7 @@ def test_every_example_is_understood(names, command):
 
 
 def test_help_does_not_wait_for_jax():
-    code = "import sys; from lur.cli import run; run(['--help']); run([]); sys.exit('jax' in sys.modules)"
+    code = "import sys; from lur.cli.commands import run; run(['--help']); run([]); sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 

@@ -140,15 +140,15 @@ def steady(text):
 
 
 def test_the_code_of_the_algorithms_is_the_code(site):
-    import lur.client
+    import lur.methods.client
 
     text = "".join(site[build.SITE / "algorithms.html"].text)
-    source = inspect.getsource(lur.client.inner_loop)
+    source = inspect.getsource(lur.inner_loop)
     assert "y, state = descend(step, gamma_k, g, state, y)" in source
     assert "y, state = descend(step, gamma_k, g, state, y)" in text
     assert "<!-- code" not in text
     with pytest.raises(ValueError, match="must have the function no_such"):
-        build.source_of(build.ROOT / "lur" / "client.py", ["no_such"])
+        build.source_of(build.ROOT / "lur" / "theta.py", ["no_such"])
 
 
 def test_the_benchmarks_are_the_records(site):
@@ -161,7 +161,7 @@ def test_the_benchmarks_are_the_records(site):
 def test_the_api_has_docstrings_and_their_mathematics(site):
     page = site[build.SITE / "api" / "theory.html"]
     assert {"theory.surrogate.surrogate_minimizer", "theory.moments.mean_square_error"} <= page.anchors
-    assert "lur.server.local_update" in site[build.SITE / "api" / "lur.html"].anchors
+    assert "lur.methods.server.local_update" in site[build.SITE / "api" / "lur.html"].anchors
     for name in ("lur", "theory"):
         text = (build.SITE / "api" / f"{name}.html").read_text()
         assert "<math" in text
@@ -206,10 +206,10 @@ def test_a_broken_link_fails_the_build(tmp_path, link, is_there):
 def test_links_out_of_the_docs():
     links, origin = build.Links(), build.ROOT / "docs" / "experiments.md"
     staged = build.STAGE / "experiments.md"
-    assert links.rewritten("[a](../lur/sweep.py)", origin, staged) == "[a](source/lur/sweep.py.md)"
+    assert links.rewritten("[a](../lur/theta.py)", origin, staged) == "[a](source/lur/theta.py.md)"
     assert links.rewritten("[a](predict.md#how)", origin, staged) == "[a](predict.md#how)"
     assert links.rewritten("```\n[a](../lur/none.py)\n```", origin, staged).count("none.py") == 1
-    assert links.wanted == {build.ROOT / "lur" / "sweep.py"}
+    assert links.wanted == {build.ROOT / "lur" / "theta.py"}
     with pytest.raises(ValueError, match="must link to what is there"):
         links.rewritten("[a](../lur/none.py)", origin, staged)
     with pytest.raises(ValueError, match="must link to what is in the repository"):

@@ -15,7 +15,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from lur.explore import page as explorer
+from lur.explorer import page as explorer
 from website import pages
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -22,15 +22,24 @@ PEERS = {
     "flower-1.41": "Flower 1.41",
 }
 FIRST = {
-    "lur": ("server", "client", "theta", "maml", "decay", "engine", "grid", "layouts", "optimizers", "evaluate"),
+    "lur": (
+        "methods.server",
+        "methods.client",
+        "theta",
+        "methods.maml",
+        "methods.decay",
+        "methods.extrapolation",
+        "methods.optimizers",
+        "engine.run",
+        "engine.grid",
+        "parallel.layouts",
+        "training.evaluation",
+    ),
     "theory": ("problems", "surrogate", "spectrum", "distance", "moments", "convergence", "rates", "optimal", "affine"),
 }
 """The modules that a reader wants first; the others follow by name."""
-DEEPER = {"lur": ("tasks.task", "data.store", "data.writer", "data.sampling", "runs.run", "runs.report"), "theory": ()}
-INNER = {
-    "lur": ("cache", "checks", "cli", "deferred", "machine", "plots"),
-    "theory": ("enumeration", "exact", "precision"),
-}
+DEEPER = {"lur": ("tasks.task", "data.store", "data.writer", "data.sampling", "runs.train_run"), "theory": ()}
+INNER = {"lur": ("jax_setup", "cache_folder", "plots"), "theory": ("enumeration", "exact", "precision")}
 """Modules for lur's own use."""
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lur.cache import cache_folder
+from lur.cache_folder import cache_folder
 from lur.data.store import Store, open_store
 from lur.data.writer import StoreWriter
 
@@ -58,9 +58,9 @@ def resident_mb() -> float:
 
 def measured(path: Path, rounds: int) -> Figures:
     """Open the store and gather the batches of some rounds; runs in a process of its own."""
-    from lur.hosted import chosen_in, drawn_in, host_rows
-    from lur.plans import plan
-    from lur.server import local_update
+    from lur.engine.batches import plan
+    from lur.engine.host_store import chosen_in, drawn_in, host_rows
+    from lur.methods.server import local_update
     from lur.theta import fedavg
 
     algo = local_update(lambda w, batch: w.sum(), fedavg(K))

@@ -14,7 +14,7 @@ from benchmarks.paper.scales import NAMES, YOGI, case
 from benchmarks.paper.verdicts import Statement, curve_of
 from lur import plots
 from lur.runs.environment import environment
-from lur.tuning import Cell, power
+from lur.runs.sweep_results import Cell, power
 
 
 class Line(NamedTuple):

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.paper.scales import Scale, case
-from lur import tasks, tuning
-from lur.config import Run
+from lur import tasks
+from lur.runs import sweep_results as tuning
 from lur.runs.stopping import Stop
-from lur.runs.sweep import sweep_in
-from lur.sweep import Sweep
-from lur.tuning import Cell, Swept
+from lur.runs.sweep_results import Cell, Swept
+from lur.runs.sweep_run import sweep_in
+from lur.training.configuration import Run
+from lur.training.sweeps import Sweep
 
 
 class Interrupted(KeyboardInterrupt):

@@ -19,7 +19,7 @@ EXACT = 1e-6
 
 def make(lab: Lab, out: Path) -> Made:
     """Draw it and judge it."""
-    from lur.commands.siblings import require_sibling
+    from lur.cli.siblings import require_sibling
 
     require_sibling("theory")
     from theory import examples

@@ -14,7 +14,7 @@ from benchmarks.paper.drawing import Made, by_gamma, curves, record
 from benchmarks.paper.experiments import Lab
 from benchmarks.paper.scales import ETA, tasks_of
 from benchmarks.paper.verdicts import etas_rise, small_gamma_wins, tuning_helps
-from lur.tuning import best_cells
+from lur.runs.sweep_results import best_cells
 
 TITLE = "Stack Overflow with Yogi, tuned server rate"
 

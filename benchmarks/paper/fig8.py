@@ -14,7 +14,7 @@ from benchmarks.paper.drawing import Line, Made, by_gamma, curves, record
 from benchmarks.paper.experiments import Lab
 from benchmarks.paper.scales import tasks_of
 from benchmarks.paper.verdicts import decay_matches
-from lur.tuning import best_cells
+from lur.runs.sweep_results import best_cells
 
 TITLE = "LocalUpdateDecay against tuned rates"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lur import plots, tasks
-from lur.train import Run, train
+from lur.training.loop import Run, train
 
 
 class Setting(NamedTuple):

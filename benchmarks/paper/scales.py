@@ -10,8 +10,8 @@ scale digits stands in for the tasks that a CPU cannot run.
 
 from typing import Literal, NamedTuple
 
-from lur.config import Run
-from lur.sweep import ETAS, GAMMAS, LARGEST_GAMMAS
+from lur.training.configuration import Run
+from lur.training.sweeps import ETAS, GAMMAS, LARGEST_GAMMAS
 
 Scale = Literal["smoke", "small", "paper"]
 ETA = 0.01

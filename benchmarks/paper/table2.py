@@ -12,7 +12,7 @@ from benchmarks.paper.drawing import Made, record, table
 from benchmarks.paper.experiments import Lab
 from benchmarks.paper.scales import tasks_of
 from benchmarks.paper.verdicts import Statement
-from lur.tuning import power
+from lur.runs.sweep_results import power
 
 TITLE = "Rates of LocalUpdateDecay"
 PAPER = {  # base-10 logarithms

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.paper.drawing import Made, record, table
 from benchmarks.paper.experiments import Lab
 from benchmarks.paper.verdicts import Statement
-from lur.tuning import power, tuned
+from lur.runs.sweep_results import power, tuned
 
 
 def make(lab: Lab, out: Path, name: str, title: str, task: str, paper: Mapping[float, float]) -> Made:

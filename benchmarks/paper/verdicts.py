@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.paper.heterogeneity import Curve, comparisons
-from lur.tuning import Cell, Swept, power, tail, tuned
+from lur.runs.sweep_results import Cell, Swept, power, tail, tuned
 
 NEAR = 1.05
 """Losses up to this factor apart count as comparable."""

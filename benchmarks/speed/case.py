@@ -11,10 +11,11 @@ import jax
 import numpy as np
 
 from benchmarks.speed.work import SHARE, Sizes, Work
-from lur import engine, hosted
 from lur.data.store import Store
 from lur.data.writer import in_memory
-from lur.server import local_update
+from lur.engine import host_store as hosted
+from lur.engine import run as engine
+from lur.methods.server import local_update
 from lur.theta import fedavg
 
 SEED = 0

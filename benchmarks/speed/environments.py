@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lur.cache import cache_folder
+from lur.cache_folder import cache_folder
 
 LIMIT = 1800.0
 """Seconds that making an environment may take."""

@@ -33,10 +33,10 @@ def compile_once(task: str) -> float:
 
     from lur import tasks
     from lur.data.gather import resident
-    from lur.engine import run
-    from lur.layouts import choose, replicated
-    from lur.machine import prepare
-    from lur.train import Run, algorithm
+    from lur.engine.run import run
+    from lur.jax_setup import prepare
+    from lur.parallel.layouts import choose, replicated
+    from lur.training.loop import Run, algorithm
 
     prepare()
     loaded = tasks.load(task, **({} if task in ("quadratic", "digits") else {"clients": 2 * CLIENTS}))

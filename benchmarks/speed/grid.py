@@ -15,10 +15,10 @@ from benchmarks.speed.case import SEED, store_of
 from benchmarks.speed.stopwatch import best_seconds
 from benchmarks.speed.work import WORKS
 from lur.data.gather import resident
-from lur.deferred import linear_update
-from lur.engine import run
-from lur.grid import run_grid
-from lur.server import local_update
+from lur.engine.fast.linear import linear_update
+from lur.engine.grid import run_grid
+from lur.engine.run import run
+from lur.methods.server import local_update
 from lur.theta import fedavg
 
 GAMMAS, ETAS = tuple(np.logspace(-3, 0, 7)), tuple(np.logspace(-3, 0, 9))

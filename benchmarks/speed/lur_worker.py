@@ -22,12 +22,12 @@ from benchmarks.speed.case import SEED, named, store_of
 from benchmarks.speed.peers.protocol import Case, Done, Run, serve
 from benchmarks.speed.work import WORKS, Sizes
 from lur.data.gather import resident
-from lur.deferred import LinearModel, linear_update, product, transposed_product
-from lur.engine import run as run_rounds
-from lur.layouts import SMALL, choose, replicated
-from lur.machine import compile_small_loops_whole, use_all_cores
+from lur.engine.fast.linear import LinearModel, linear_update, product, transposed_product
+from lur.engine.run import run as run_rounds
+from lur.jax_setup import compile_small_loops_whole, use_all_cores
+from lur.methods.server import local_update
 from lur.models.layers.forms import Form
-from lur.server import local_update
+from lur.parallel.layouts import SMALL, choose, replicated
 from lur.theta import fedavg
 
 VARIANTS: dict[str, tuple[Literal["auto", "vmap"], Form]] = {

@@ -37,10 +37,10 @@ def measure(task: str, sizes: Sizes, layout: str, turns: int) -> Point:
     from benchmarks.speed.case import SEED, store_of
     from benchmarks.speed.memory import peak_memory
     from lur.data.gather import resident
-    from lur.engine import run
-    from lur.layouts import parse
-    from lur.machine import compile_small_loops_whole
-    from lur.server import local_update
+    from lur.engine.run import run
+    from lur.jax_setup import compile_small_loops_whole
+    from lur.methods.server import local_update
+    from lur.parallel.layouts import parse
     from lur.theta import fedavg
 
     compile_small_loops_whole()

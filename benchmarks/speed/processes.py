@@ -89,11 +89,11 @@ def parameters_of(folder: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The parameters at a run's end and at its beginning."""
     import jax
 
-    from lur.commands.train import data_options
+    from lur.cli.train import data_options
     from lur.runs import checkpoint
-    from lur.runs.run import configured
+    from lur.runs.train_run import configured
     from lur.tasks import load
-    from lur.train import initial_state
+    from lur.training.loop import initial_state
 
     config = configured(folder)
     start = initial_state(load(config.task, **data_options(config)), config)
@@ -109,8 +109,9 @@ def distance(a: list[np.ndarray], b: list[np.ndarray]) -> float:
 
 COLLECTIVES = """
 import json, sys
-from lur import programs, tasks
-from lur.config import Run
+from lur import tasks
+from lur.training import programs
+from lur.training.configuration import Run
 task = tasks.load(sys.argv[1], clients=int(sys.argv[2]))
 config = Run(sys.argv[1], theta="1:10", clients_per_round=int(sys.argv[3]))
 make = programs.hosted_program if sys.argv[4] == "hosted" else programs.program

@@ -8,7 +8,7 @@ from benchmarks.speed.contenders import PEERS, variants
 from benchmarks.speed.race import race
 from benchmarks.speed.table import machine, record, same_work, table
 from benchmarks.speed.work import WORKS, Sizes
-from lur.commands.output import check_json, write_json
+from lur.cli.output import check_json, write_json
 
 
 def chosen(peers: str) -> tuple[str, ...]:

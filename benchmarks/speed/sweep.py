@@ -22,14 +22,14 @@ import jax
 import numpy as np
 
 from lur import tasks
-from lur.config import Run
 from lur.data.gather import resident
-from lur.engine import run
+from lur.engine.run import run
 from lur.runs.environment import environment
-from lur.runs.sweep import sweep_in
-from lur.sweep import Sweep, algorithm_of
-from lur.train import train
-from lur.tuning import read_sweep
+from lur.runs.sweep_results import read_sweep
+from lur.runs.sweep_run import sweep_in
+from lur.training.configuration import Run
+from lur.training.loop import train
+from lur.training.sweeps import Sweep, algorithm_of
 
 GAMMAS = (0.001, 0.01, 0.1, 0.3, 1.0, 3.0)
 ETAS = tuple(float(10 ** (k / 2)) for k in range(-6, 3))
@@ -118,7 +118,7 @@ def swept(path: Path, task: Any, sweep: Sweep) -> None:
 
 
 def trained(task: Any, sweep: Sweep, k: int) -> np.ndarray:
-    """One cell by `lur.train`: its losses."""
+    """One cell by `lur.training.loop`: its losses."""
     gamma, eta = sweep.cells[k]
     found = [*train(task, replace(sweep.run, client_lr=gamma, server_lr=eta), chunk=64)]
     return np.concatenate([at.infos.loss for at in found])

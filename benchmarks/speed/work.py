@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lur import models
-from lur.deferred import LinearModel, tag_regression
+from lur.engine.fast.linear import LinearModel, tag_regression
 from lur.models.layers.dense import inner
 from lur.models.layers.forms import Form
 from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy

@@ -1,0 +1,20 @@
+"""Stores of examples by client: readers, writers, sampling."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lur.data import prepare as prepare
+    from lur.data.store import open_store as open_store
+    from lur.data.writer import in_memory as in_memory
+    from lur.data.writer import write_store as write_store
+
+_NAMES = {"in_memory": "lur.data.writer", "open_store": "lur.data.store", "write_store": "lur.data.writer"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "prepare":
+        return import_module("lur.data.prepare")
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'lur.data' has no attribute {name!r}")

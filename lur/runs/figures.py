@@ -15,7 +15,7 @@ from lur import plots
 from lur.runs import folder
 from lur.runs.log import number
 from lur.runs.reader import Record, blocks, read_run
-from lur.tuning import Swept, read_sweep
+from lur.runs.sweep_results import Swept, read_sweep
 
 FOLDER = "figures"
 MOST_POINTS = 2000

@@ -28,7 +28,7 @@ class Record(NamedTuple):
 
 def read_run(path: Path) -> Record:
     """A run folder, as far as it goes."""
-    from lur.config import read_values
+    from lur.training.configuration import read_values
 
     about = folder.about(path)
     result = folder.read_json(path / "result.json") if (path / "result.json").exists() else None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from lur.train import Progress
+from lur.training.loop import Progress
 
 SCALARS = ("loss", "update_norm", "client_lr", "server_lr")
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, Literal
 
-from lur.data.cache import cached, digest
 from lur.data.store import Store
+from lur.data.store_cache import cached, digest
 from lur.data.writer import Examples
 
 Kind = Literal["emnist", "cifar100", "shakespeare", "stackoverflow"]

@@ -49,7 +49,7 @@ def task(
 ) -> Task:
     """The task over the given store or over the bundled digits."""
     from lur.models.layers.losses import softmax_cross_entropy
-    from lur.models.linear import LogisticRegression
+    from lur.models.regression import LogisticRegression
 
     store = digits_store(50 if clients is None else clients, heterogeneity, seed) if store is None else store
     model = LogisticRegression(classes=10, dtype=dtype)

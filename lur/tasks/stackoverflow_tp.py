@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from lur.data import prepare
 from lur.data.store import Store
-from lur.deferred import tag_regression
+from lur.engine.fast.linear import tag_regression
 from lur.tasks.built_in import generated, prepared, vocabulary_of
 from lur.tasks.task import Outcomes, Settings, Task
 
@@ -39,7 +39,7 @@ def task(
     over_tags: Literal["mean", "sum"] = "mean",
 ) -> Task:
     """The task over a store with TFF's features tokens, title and tags, or over generated posts."""
-    from lur.models.linear import TagRegression
+    from lur.models.regression import TagRegression
 
     if over_tags not in ("mean", "sum"):
         raise ValueError(f"over_tags must be 'mean' or 'sum', got {over_tags!r}")

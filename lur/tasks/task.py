@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from lur.data.store import Store
-from lur.deferred import LinearModel
+from lur.engine.fast.linear import LinearModel
 
 
 class Outcomes(NamedTuple):
@@ -44,7 +44,7 @@ class Task:
 
     ``init(key) -> params``; ``view(key, examples) -> batch`` for training and ``plain(examples) -> batch`` for
     evaluation (no augmentation); ``outcomes(params, batch)``. A large linear model says so in `linear`, and then
-    needs no model per client (`lur.deferred`).
+    needs no model per client (`lur.engine.fast.linear`).
     """
 
     name: str

@@ -12,10 +12,10 @@ import pytest
 from benchmarks.paper import verdicts
 from benchmarks.paper.experiments import Decayed, Lab
 from benchmarks.paper.scales import ETA, case, tasks_of
-from lur.commands.reproduce import FIGURES, TABLES
-from lur.config import Run
-from lur.sweep import ETAS, GAMMAS, Sweep
-from lur.tuning import Cell, Swept
+from lur.cli.reproduce import FIGURES, TABLES
+from lur.runs.sweep_results import Cell, Swept
+from lur.training.configuration import Run
+from lur.training.sweeps import ETAS, GAMMAS, Sweep
 
 ROUNDS = (10, 20, 30, 40, 50)
 

@@ -102,7 +102,7 @@ def test_notebook_runs(name, tmp_path):
 RUNNER = """
 import importlib.util, runpy, sys
 from pathlib import Path
-sys.path = [part for part in sys.path if not (Path(part) / "lur" / "engine.py").exists()]
+sys.path = [part for part in sys.path if not (Path(part) / "lur" / "theta.py").exists()]
 hidden = importlib.util.find_spec("lur") is None
 for script in sys.argv[1:]:
     print("==", Path(script).stem, flush=True)

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lur import tasks
-from lur.engine import run
-from lur.train import Run, algorithm
+from lur.engine.run import run
+from lur.training.loop import Run, algorithm
 
 LAYOUTS = ("sequential", "vmap", "chunked:2", "sharded", "sharded:vmap", "sharded:chunked:2")
 ROUNDS = 20

@@ -11,9 +11,9 @@ import numpy as np
 import optax
 
 import lur
-from lur import layouts
 from lur.data.gather import resident
 from lur.data.writer import in_memory
+from lur.parallel import layouts
 
 D, OUT, N, K, B = 32, 48, 9, 2, 2
 ROUNDS = {"rounds": 4, "clients_per_round": 5, "batch_size": B}

@@ -43,7 +43,7 @@ def test_client_rate(bad):
     with pytest.raises(ValueError, match="client_lr must be finite and >= 0"):
         algorithm().init(x(), bad, 0.1)
     with pytest.raises(ValueError, match="gamma must be finite and >= 0"):
-        lur.client.inner_loop(quadratic_loss, x(), jax.tree.map(lambda v: v[0], batches()), bad, (1, 1, 1))
+        lur.inner_loop(quadratic_loss, x(), jax.tree.map(lambda v: v[0], batches()), bad, (1, 1, 1))
 
 
 @pytest.mark.parametrize("bad", [-0.1, float("nan"), float("inf")])

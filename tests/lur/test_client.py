@@ -46,7 +46,7 @@ def plain_inner_loop(x, batches, gamma, theta, prox=0.0, send="stepped"):
 )
 def test_inner_loop_is_algorithm_2(theta, gamma, prox, send, seed):
     x, batches = logistic_params(seed), logistic_batches(seed + 1, len(theta), 4)
-    found, loss = lur.client.inner_loop(logistic_loss, x, batches, gamma, theta, prox=prox, send=send)
+    found, loss = lur.inner_loop(logistic_loss, x, batches, gamma, theta, prox=prox, send=send)
     expected, _ = plain_inner_loop(x, batches, gamma, theta, prox, send)
     chex.assert_trees_all_close(found, expected, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(loss, logistic_value(x, take(batches, 0)), rtol=1e-13)
@@ -58,20 +58,20 @@ def test_where_all_weights_are_alike(theta, gamma):
     """One gamma: the message says where the client is. Several: it does not."""
     x, batches = logistic_params(0), logistic_batches(1, len(theta), 4)
     gamma = np.array(gamma[: len(theta)]) if np.ndim(gamma) else gamma
-    found, _ = lur.client.inner_loop(logistic_loss, x, batches, gamma, theta)
+    found, _ = lur.inner_loop(logistic_loss, x, batches, gamma, theta)
     expected, _ = plain_inner_loop(x, batches, gamma, theta)
     chex.assert_trees_all_close(found, expected, rtol=1e-12, atol=1e-13)
 
 
 def test_loss_before_training_on_all_batches():
     x, batches = logistic_params(0), logistic_batches(1, 5, 4)
-    _, loss = lur.client.inner_loop(logistic_loss, x, batches, 0.3, lur.theta.fedavg(4), loss_on="all")
+    _, loss = lur.inner_loop(logistic_loss, x, batches, 0.3, lur.theta.fedavg(4), loss_on="all")
     np.testing.assert_allclose(loss, np.mean([logistic_value(x, take(batches, k)) for k in range(4)]), rtol=1e-13)
 
 
 def test_gamma_zero_still_sums_gradients():
     x, batches = logistic_params(0), logistic_batches(1, 3, 4)
-    message, _ = lur.client.inner_loop(logistic_loss, x, batches, 0.0, [1, 1, 1])
+    message, _ = lur.inner_loop(logistic_loss, x, batches, 0.0, [1, 1, 1])
     gradients = [logistic_gradient(x, take(batches, k)) for k in range(3)]
     chex.assert_trees_all_close(message, add(add(gradients[0], gradients[1]), gradients[2]), rtol=1e-12)
 
@@ -79,14 +79,14 @@ def test_gamma_zero_still_sums_gradients():
 def test_rate_varying_with_k():
     x, batches = logistic_params(0), logistic_batches(1, 4, 2)
     gamma = np.array([0.5, 0.25, 0.125, 0.0])
-    found, _ = lur.client.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4))
+    found, _ = lur.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4))
     chex.assert_trees_all_close(found, plain_inner_loop(x, batches, gamma, (1,) * 4)[0], rtol=1e-12)
 
 
 def test_message_is_the_model_delta_over_gamma():
     """Theta_{1:K} with the pull: the gradients stepped along add up to (x - x_{K+1}) / gamma."""
     x, batches, gamma = logistic_params(0), logistic_batches(1, 5, 2), 0.3
-    message, _ = lur.client.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(5), prox=0.4)
+    message, _ = lur.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(5), prox=0.4)
     _, last = plain_inner_loop(x, batches, gamma, (1,) * 5, prox=0.4)
     chex.assert_trees_all_close(message, {name: (x[name] - last[name]) / gamma for name in x}, rtol=1e-11)
 
@@ -95,7 +95,7 @@ def test_message_is_the_model_delta_over_gamma():
 def test_any_optax_step(step):
     """Client momentum, as a factory of the rate and as a transform with rate 1."""
     x, batches, gamma = logistic_params(0), logistic_batches(1, 4, 3), 0.2
-    found, _ = lur.client.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4), step=step)
+    found, _ = lur.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4), step=step)
     y, velocity, expected = x, add(x, x, -1.0), add(x, x, -1.0)
     for k in range(4):
         g = logistic_gradient(y, take(batches, k))
@@ -107,15 +107,15 @@ def test_any_optax_step(step):
 def test_more_batches_than_steps_are_left_unused():
     x, batches = logistic_params(0), logistic_batches(1, 6, 2)
     first = {name: value[:3] for name, value in batches.items()}
-    message = lur.client.inner_loop(logistic_loss, x, batches, 0.3, [1, 0, 2])[0]
-    chex.assert_trees_all_equal(message, lur.client.inner_loop(logistic_loss, x, first, 0.3, [1, 0, 2])[0])
+    message = lur.inner_loop(logistic_loss, x, batches, 0.3, [1, 0, 2])[0]
+    chex.assert_trees_all_equal(message, lur.inner_loop(logistic_loss, x, first, 0.3, [1, 0, 2])[0])
 
 
 def test_differentiable_and_vmappable_in_gamma():
     x, batches = logistic_params(0), logistic_batches(1, 3, 2)
 
     def norm(gamma):
-        return optax.tree.norm(lur.client.inner_loop(logistic_loss, x, batches, gamma, [1, 1, 1])[0])
+        return optax.tree.norm(lur.inner_loop(logistic_loss, x, batches, gamma, [1, 1, 1])[0])
 
     gammas = jnp.array([0.0, 0.1, 0.5])
     slopes = jax.vmap(jax.grad(norm))(gammas)

@@ -12,9 +12,10 @@ import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lur import config, tasks
-from lur.commands import flags
-from lur.config import Run
+from lur import tasks
+from lur.cli import flags
+from lur.training import configuration as config
+from lur.training.configuration import Run
 
 rate = st.floats(0, 1e300)
 size = st.integers(1, 2**31 - 1)

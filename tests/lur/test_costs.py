@@ -1,4 +1,4 @@
-"""The formulas of `lur.costs` against what the compiler says of the programs themselves."""
+"""The formulas of `lur.analysis.costs` against what the compiler says of the programs themselves."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lur.costs import Cost, Machine, cost, ring, seconds
+from lur.analysis.costs import Cost, Machine, cost, ring, seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICES = 2
@@ -16,12 +16,13 @@ PROGRAM = """
 import json, sys
 import jax, jax.numpy as jnp
 import numpy as np
-from lur import programs, tasks
-from lur.config import Run
+from lur import tasks
+from lur.training import programs
+from lur.training.configuration import Run
 from lur.data.gather import size_in_bytes
 from lur.data.writer import in_memory
 from lur.tasks.task import Outcomes, Settings, Task
-from lur.train import parameters
+from lur.training.loop import parameters
 
 def dense(width=96):
     rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lur
-from lur.decay import plateau, rounds_to_see
+from lur.methods.decay import plateau, rounds_to_see
 
 pytestmark = pytest.mark.x64
 

@@ -10,10 +10,10 @@ import optax
 import pytest
 
 import lur
-from lur import deferred
+from lur.engine.fast import linear as deferred
+from lur.methods.server import Fetch
 from lur.models.layers.sparse import dense_bags
-from lur.models.linear import LogisticRegression, TagRegression
-from lur.server import Fetch
+from lur.models.regression import LogisticRegression, TagRegression
 
 M, K, B, W = 3, 4, 5, 6
 WORDS, TAGS = 20, 7

@@ -75,7 +75,7 @@ def test_beyond_quadratics_against_dense_matrices():
         steps = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (3, *leaf.shape)), batch)
 
         def message(x, steps=steps):
-            return lur.client.inner_loop(loss, x, steps, gamma, theta)[0]
+            return lur.inner_loop(loss, x, steps, gamma, theta)[0]
 
         H = np.asarray(jax.hessian(loss)(x, batch))
         Q = np.asarray(theory.distortion(H, gamma, theta))

@@ -7,10 +7,11 @@ import optax
 import pytest
 
 import lur
-from lur import engine, layouts
 from lur.data.gather import resident
 from lur.data.sampling import client_key, round_key, sample_clients, shuffled_epochs, with_replacement
 from lur.data.writer import in_memory, write_store
+from lur.engine import run as engine
+from lur.parallel import layouts
 
 M, K, B, R = 3, 4, 2, 5
 GAMMA, ETA = 0.1, 0.3
@@ -158,7 +159,7 @@ def test_auto_suits_the_model_and_says_why(small, chosen, monkeypatch, caplog):
     monkeypatch.setattr(layouts, "SMALL", small)
     store = in_memory(clients())
     expected, losses = plain_loop(store)
-    with caplog.at_level("INFO", "lur.engine"):
+    with caplog.at_level("INFO", "lur.engine.run"):
         state, infos = go(store)
     np.testing.assert_allclose(state.params, expected, rtol=1e-12)
     np.testing.assert_allclose(infos.loss, losses, rtol=1e-12)

@@ -179,7 +179,7 @@ def test_K_MAML_is_not_theta_2K_plus_1_for_other_losses():
     batch, x = logistic_batches(0, 1, 4), logistic_params(0)
     repeated = {name: np.repeat(value, 3, axis=0) for name, value in batch.items()}
     true = lur.maml.maml_gradient(logistic_loss, x, repeated, 1.0, 1)
-    surrogate, _ = lur.client.inner_loop(logistic_loss, x, repeated, 1.0, lur.theta.maml(1))
+    surrogate, _ = lur.inner_loop(logistic_loss, x, repeated, 1.0, lur.theta.maml(1))
     assert np.abs(true["w"] - surrogate["w"]).max() > 1e-3
 
 

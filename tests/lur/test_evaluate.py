@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lur import tasks
-from lur.evaluate import evaluate
+from lur.training.evaluation import evaluate
 
 
 @pytest.fixture(scope="module")

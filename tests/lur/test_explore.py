@@ -12,8 +12,8 @@ import jax
 import numpy as np
 import pytest
 
-from lur.explore import page as explorer
-from lur.explore.serve import server
+from lur.explorer import page as explorer
+from lur.explorer.serve import server
 from tests.lur.explorer import expected, found_at
 
 READ = """async (hash) => {

@@ -7,7 +7,8 @@ import pytest
 
 import lur
 import theory
-from lur import extrapolation, tasks
+from lur import tasks
+from lur.methods import extrapolation
 from tests.lur.problems import descent_batches, quadratic_loss, random_quadratic
 from theory.extrapolation import combined_minimizer
 

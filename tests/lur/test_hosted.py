@@ -7,10 +7,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import lur
-from lur import hosted
 from lur.data.writer import in_memory
-from lur.layouts import parse
-from lur.plans import as_stored, plan
+from lur.engine import host_store as hosted
+from lur.engine.batches import as_stored, plan
+from lur.parallel.layouts import parse
 from tests.lur.test_engine import B, K, M, R, clients, loss
 
 

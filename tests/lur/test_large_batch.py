@@ -10,9 +10,9 @@ import optax
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from lur.large_batch import large_batch_update
+from lur.engine.fast.single_gradient import large_batch_update
+from lur.methods.server import local_update
 from lur.models.layers import dense
-from lur.server import local_update
 from tests.lur.problems import logistic_batches, logistic_loss, logistic_params
 
 MOMENTUM = lambda rate: optax.sgd(rate, 0.9)  # noqa: E731

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lur.layouts import Layout, choose, enough, parse
+from lur.parallel.layouts import Layout, choose, enough, parse
 
 
 def shaped(*shapes):

@@ -26,7 +26,7 @@ def test_maml_is_theta_2K_plus_1(K):
     def both(A, c, x, gamma):
         batches = tuple(jnp.broadcast_to(v, (2 * K + 1, 1, *v.shape)) for v in (A, c))
         by_autodiff = lur.maml.maml_gradient(quadratic_loss, x, batches, gamma, K)
-        return by_autodiff, lur.client.inner_loop(quadratic_loss, x, batches, gamma, lur.theta.maml(K))[0]
+        return by_autodiff, lur.inner_loop(quadratic_loss, x, batches, gamma, lur.theta.maml(K))[0]
 
     for d, problems in ((1, 20), (2, 20), (3, 20), (5, 20), (10, 10), (50, 10)):
         A, c, _ = random_quadratic(100 * K + d, problems, d)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lur.layouts import Layout, parse
+from lur.parallel.layouts import Layout, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ import optax
 import pytest
 
 import lur
-from lur.optimizers import scale_by_yogi, yogi
+from lur.methods.optimizers import scale_by_yogi, yogi
 
 pytestmark = pytest.mark.x64
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lur.programs import Collective, collectives
+from lur.training.programs import Collective, collectives
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICES = 8
@@ -16,9 +16,10 @@ PROGRAM = """
 import json, sys
 from dataclasses import replace
 import jax
-from lur import programs, tasks
-from lur.config import Run
-from lur.train import parameters
+from lur import tasks
+from lur.training import programs
+from lur.training.configuration import Run
+from lur.training.loop import parameters
 found = {}
 for name in sys.argv[1:]:
     task = tasks.load(name, clients=9)

@@ -61,7 +61,7 @@ def test_any_number_of_clients_on_three_devices():
 BEHIND = """
 import jax, jax.numpy as jnp, numpy as np
 import lur
-from lur import grid
+from lur.engine import grid
 from lur.data.writer import in_memory
 from tests.lur.test_engine import clients
 

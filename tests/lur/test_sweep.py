@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import lur.sweep
+import lur.training.sweeps
 from lur import tasks
-from lur.config import Run
-from lur.layouts import Layout
-from lur.sweep import Sweep, bucket, choose, groups_of, next_mark, parts, way_of
-from lur.train import train
+from lur.parallel.layouts import Layout
+from lur.training.configuration import Run
+from lur.training.loop import train
+from lur.training.sweeps import Sweep, bucket, choose, groups_of, next_mark, parts, way_of
 
 TASK = tasks.load("quadratic", clients=8)
 RUN = Run("quadratic", rounds=20, clients=8, clients_per_round=3, theta="1:2", evaluate_every=10, seed=3)
@@ -37,7 +37,7 @@ def swept(sweep, memory=2**30, chunk=7, task=TASK):
 def test_every_cell_is_its_own_run(memory, at_once):
     """In one program, in two groups, and one after the other."""
     if at_once == 3:
-        need = lur.sweep.choose(jnp.zeros(20), 6, 3, 0, 10**9).why
+        need = lur.training.sweeps.choose(jnp.zeros(20), 6, 3, 0, 10**9).why
         memory = int(4 * float(need.split()[1]) * 2**20)
     assert way_of(TASK, SWEEP, memory).at_once == at_once
     losses, f, ended = swept(SWEEP, memory)
@@ -60,13 +60,13 @@ DIVERGING = Sweep(RUN, (0.1, 0.5), (0.1, 30.0, 1e25, 0.5))
 @pytest.mark.parametrize("memory", [2**30, 0])
 def test_cells_that_diverge(memory, monkeypatch):
     sizes = []
-    advance = lur.sweep.advance
+    advance = lur.training.sweeps.advance
 
     def watched(algo, states, *args, **options):
         sizes.append(states.server_lr.shape[1])
         return advance(algo, states, *args, **options)
 
-    monkeypatch.setattr(lur.sweep, "advance", watched)
+    monkeypatch.setattr(lur.training.sweeps, "advance", watched)
     losses, f, ended = swept(DIVERGING, memory)
     clean, clean_f, _ = swept(Sweep(RUN, (0.1, 0.5), (0.1, 0.5)), memory)
     assert sorted(ended) == [1, 2, 5, 6]

@@ -15,7 +15,7 @@ from lur.data import prepare
 from lur.data.gather import gather
 from lur.data.store import StoreError
 from lur.data.writer import in_memory
-from lur.train import Run, parameters, train
+from lur.training.loop import Run, parameters, train
 
 PARAMETERS = {
     "femnist": 1_690_046,

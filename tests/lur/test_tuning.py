@@ -9,9 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lur.config import Run
-from lur.sweep import ETAS, GAMMAS, Sweep
-from lur.tuning import Cell, Swept, as_csv, as_json, as_text, best_cells, last_rounds, power, settles, tail, tuned
+from lur.runs.sweep_results import (
+    Cell,
+    Swept,
+    as_csv,
+    as_json,
+    as_text,
+    best_cells,
+    last_rounds,
+    power,
+    settles,
+    tail,
+    tuned,
+)
+from lur.training.configuration import Run
+from lur.training.sweeps import ETAS, GAMMAS, Sweep
 
 
 def cell(index, gamma, eta, losses, diverged=None, f=0.5):

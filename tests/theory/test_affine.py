@@ -30,7 +30,7 @@ def close(found, expected):
 def of_lur(**options):
     """lur's InnerLoop as a client function."""
     theta, gamma = options.pop("theta", THETA), options.pop("gamma", GAMMA)
-    return lambda batches, x: lur.client.inner_loop(quadratic_loss, x, batches, gamma, theta, **options)[0]
+    return lambda batches, x: lur.inner_loop(quadratic_loss, x, batches, gamma, theta, **options)[0]
 
 
 def of_stranger(batches, x):

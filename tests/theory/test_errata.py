@@ -178,7 +178,7 @@ def test_an_atlas_of_nothing_is_refused_before_anything_runs(tmp_path):
 
 @pytest.mark.parametrize("when", ["verdicts", "atlas"])
 def test_an_interrupted_command_writes_neither(when, tmp_path, monkeypatch):
-    from lur import cli
+    from lur.cli.verify import verify
     from theory.trials import atlas
     from theory.trials import verify as trial
 
@@ -188,5 +188,5 @@ def test_an_interrupted_command_writes_neither(when, tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "rows", interrupt if when == "verdicts" else lambda *_: iter([ROW | {"id": "L9"}]))
     monkeypatch.setattr(atlas, "charts", interrupt)
     folders = {"atlas": tmp_path / "atlas"} | ({"errata": tmp_path / "errata"} if when == "verdicts" else {})
-    assert cli.verify(claim=("L9",), quiet=True, **folders) == 130
+    assert verify(claim=("L9",), quiet=True, **folders) == 130
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import theory
-from lur.commands.predict import predict
+from lur.cli.predict import predict
 from tests.test_cli import lur
 from theory.trials import prediction
 from theory.trials.prediction import Setting

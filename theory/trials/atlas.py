@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lur import plots
-from lur.cache import keep_compiled
+from lur.jax_setup import keep_compiled
 from theory.claims import CLAIMS, find
 from theory.claims.claim import Claim, Space, Trial
 from theory.precision import float64

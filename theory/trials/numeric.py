@@ -96,12 +96,9 @@ def inner_loop(A: Any, c: Any, x: Any, gamma: Any, theta: Any) -> Any:
     lur takes Theta as numbers; a traced one enters by linearity, as K messages of Theta_1 .. Theta_K.
     """
     if isinstance(theta, Tracer):
-        unit = [
-            lur.client.inner_loop(quadratic_loss, x, (A, c), gamma, lur.theta.fomaml(k + 1))[0]
-            for k in range(len(theta))
-        ]
+        unit = [lur.inner_loop(quadratic_loss, x, (A, c), gamma, lur.theta.fomaml(k + 1))[0] for k in range(len(theta))]
         return jnp.tensordot(theta, jnp.stack(unit), axes=1)
-    return lur.client.inner_loop(quadratic_loss, x, (A, c), gamma, theta)[0]
+    return lur.inner_loop(quadratic_loss, x, (A, c), gamma, theta)[0]
 
 
 def maml_gradient(A: Any, c: Any, x: Any, gamma: Any, steps: int) -> Any:

@@ -13,7 +13,8 @@ import numpy as np
 
 import lur
 import theory
-from lur import extrapolation, plots
+from lur import plots
+from lur.methods import extrapolation
 from theory import clients, methods
 from theory.distance import minimizer_distance
 from theory.extrapolation import combined_minimizer, extrapolated_shift

@@ -109,7 +109,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 def main() -> None:
     """Print the table for three seeds, as Markdown."""
-    from lur.cache import keep_compiled
+    from lur.jax_setup import keep_compiled
 
     keep_compiled()
     print(table([try_plant(plant, seeds=3) for plant in PLANTS]), end="")

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lur.cache import keep_compiled
+from lur.jax_setup import keep_compiled
 
 COLOURS = {"HOLDS": "green", "FALSE": "red", "TYPO": "yellow", "NEEDS": "yellow", "DEFINITION": "cyan"}
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lur.data.generate.seeds import Features, check, heavy_tailed, mixture, stream
-from lur.data.generate.words import invented, zipf
+from lur.data.generate.vocabulary import invented, zipf
 
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"  # 86
 """All characters there are, in the order of TensorFlow Federated's vocabulary."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lur.data.generate.seeds import Features, check, heavy_tailed, mixture, stream
-from lur.data.generate.words import invented, zipf
+from lur.data.generate.vocabulary import invented, zipf
 
 WORDS = 12_000
 FUNCTION = 150  # of the words, those that belong to no topic; the marks are the first of them

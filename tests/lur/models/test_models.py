@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lur.maml import maml_gradient
+from lur.methods.maml import maml_gradient
 from lur.models import CNN, LSTMLM, LogisticRegression, ResNet18, TagRegression, next_word, shakespeare
 from lur.models.layers import softmax_cross_entropy
 from tests.lur.models.forms import assert_close, compiled, normal, random_params

@@ -14,9 +14,9 @@ import pytest
 from lur import tasks
 from lur.runs import checkpoint
 from lur.runs.reader import read_run
-from lur.runs.run import configured
 from lur.runs.stopping import ASKED
-from lur.train import initial_state
+from lur.runs.train_run import configured
+from lur.training.loop import initial_state
 
 LUR = [
     sys.executable,

@@ -12,8 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from lur import processes
-from lur.commands.launch import launch
+from lur.cli import worker
+from lur.cli.launch import launch
+from lur.parallel import processes
 from lur.runs.reader import read_run
 from tests.lur.runs.launched import BOUND, LIMIT, LUR, ROOT, members, soaked, started, struck
 from tests.lur.runs.test_kills import until_it_writes
@@ -98,12 +99,12 @@ def test_an_error_ends_a_process_without_waiting_for_the_others(monkeypatch, cap
     def fail():
         raise error
 
-    monkeypatch.setattr("lur.cli.main", fail)
+    monkeypatch.setattr(worker, "main", fail)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(processes, "apart_from_libraries", lambda: None)
-    monkeypatch.setattr(processes, "end_at_once", sys.exit)
+    monkeypatch.setattr(worker, "apart_from_libraries", lambda: None)
+    monkeypatch.setattr(worker, "end_at_once", sys.exit)
     with pytest.raises(SystemExit, match=f"^{status}$"):
-        processes.work()
+        worker.work()
     assert capsys.readouterr().err.splitlines()[-1] == says
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from lur import tasks
-from lur.config import Run
 from lur.runs.errors import RunError
-from lur.runs.report import page
-from lur.runs.run import train_in
-from lur.runs.sweep import sweep_in
-from lur.sweep import Sweep
+from lur.runs.report_page import page
+from lur.runs.sweep_run import sweep_in
+from lur.runs.train_run import train_in
+from lur.training.configuration import Run
+from lur.training.sweeps import Sweep
 
 TASK = tasks.load("quadratic", clients=8)
 RUN = Run("quadratic", rounds=6, clients=8, clients_per_round=3, theta="1:2", evaluate_every=3)

@@ -10,16 +10,16 @@ import jax
 import numpy as np
 import pytest
 
-import lur.train
-from lur import config as configs
+import lur.training.loop
 from lur import tasks
-from lur.config import Run
 from lur.runs import checkpoint
 from lur.runs.errors import RunError
 from lur.runs.reader import blocks, read_run
-from lur.runs.run import LOGS, configured, train_in
 from lur.runs.stopping import Stop
-from lur.train import initial_state, train
+from lur.runs.train_run import LOGS, configured, train_in
+from lur.training import configuration as configs
+from lur.training.configuration import Run
+from lur.training.loop import initial_state, train
 
 CONFIG = Run(
     "quadratic", rounds=12, clients=8, clients_per_round=3, server="yogi", theta="1:2", evaluate_every=5, seed=3,
@@ -52,14 +52,14 @@ def content(path):
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once():
     """The method, and with it the compiled program, is shared by runs that differ in nothing it depends on."""
-    make, made = lur.train.algorithm, {}
+    make, made = lur.training.loop.algorithm, {}
 
     def algorithm(task, config):
         key = replace(config, rounds=1, evaluate_every=None, checkpoint_every=None, client_lr=0.0, server_lr=0.0)
         return made.setdefault((id(task), key), make(task, config))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lur.train, "algorithm", algorithm)
+        patch.setattr(lur.training.loop, "algorithm", algorithm)
         yield
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lur.tuning import read_sweep
+from lur.runs.sweep_results import read_sweep
 
 SMALL = ["--rounds", "4", "--clients", "5", "--clients-per-round", "2", "--theta", "1:2"]
 

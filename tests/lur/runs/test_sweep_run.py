@@ -12,15 +12,15 @@ import jax
 import numpy as np
 import pytest
 
-import lur.sweep
+import lur.training.sweeps
 from lur import tasks
-from lur.config import Run
 from lur.runs import checkpoint
 from lur.runs.errors import RunError
 from lur.runs.stopping import Stop
-from lur.runs.sweep import configured, read, settled, sweep_in, text
-from lur.sweep import Sweep, begin, way_of
-from lur.tuning import read_sweep
+from lur.runs.sweep_results import read_sweep
+from lur.runs.sweep_run import configured, read, settled, sweep_in, text
+from lur.training.configuration import Run
+from lur.training.sweeps import Sweep, begin, way_of
 from tests.lur.runs.test_kills import LIMIT, LUR, cache, until_it_writes  # noqa: F401
 
 TASK = tasks.load("quadratic", clients=8)
@@ -49,14 +49,14 @@ def content(path, sweep=SWEEP, memory=2**30):
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once():
     """The method, and with it the compiled program, is shared by sweeps that differ in nothing it depends on."""
-    make, made = lur.sweep.algorithm, {}
+    make, made = lur.training.sweeps.algorithm, {}
 
     def algorithm(task, config):
         key = replace(config, rounds=1, evaluate_every=None, checkpoint_every=None, server_lr=0.0)
         return made.setdefault((id(task), key), make(task, config))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lur.sweep, "algorithm", algorithm)
+        patch.setattr(lur.training.sweeps, "algorithm", algorithm)
         yield
 
 

@@ -15,16 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lur import config, tasks
-from lur.config import Run
+from lur import tasks
 from lur.data.gather import resident
 from lur.data.store import StoreError, open_store
 from lur.data.writer import write_store
 from lur.runs.checkpoint import restore, save
 from lur.runs.errors import RunError
 from lur.runs.log import Log
-from lur.runs.report import page
-from lur.runs.run import train_in
+from lur.runs.report_page import page
+from lur.runs.train_run import train_in
+from lur.training import configuration as config
+from lur.training.configuration import Run
 from tests.lur.data.test_fuzz_readers import mutated
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -62,7 +62,7 @@ def all_messages(client, x, gamma, theta, B):
     A_z, c_z, p_z = examples_of(client)
     A_z, c_z = jnp.asarray(A_z), jnp.asarray(c_z)
     draws, probability = batch_sequences(p_z, len(theta), B)
-    sent = jax.vmap(lambda d: lur.client.inner_loop(quadratic_loss, x, (A_z[d], c_z[d]), gamma, theta)[0])(draws)
+    sent = jax.vmap(lambda d: lur.inner_loop(quadratic_loss, x, (A_z[d], c_z[d]), gamma, theta)[0])(draws)
     return np.asarray(sent), np.asarray(probability)
 
 

@@ -55,7 +55,7 @@ def surrogate_loss(inputs, problems):
     gamma, theta = number(inputs["gamma"]), lur.theta.fedavg(inputs["K"])
     client = theory.Problem(problem.A[i : i + 1], problem.c[i : i + 1])
     batches = tuple(v[0] for v in descent_batches(np.asarray(client.A), np.asarray(client.c), inputs["K"]))
-    sent, _ = lur.client.inner_loop(quadratic_loss, x, batches, gamma, theta)
+    sent, _ = lur.inner_loop(quadratic_loss, x, batches, gamma, theta)
     np.testing.assert_allclose(theory.surrogate_gradient(client, x, gamma, theta), sent, rtol=1e-12, atol=1e-14)
     return {"f_tilde_i": theory.client_surrogate_losses(problem, x, gamma, theta)[i]}
 
@@ -74,7 +74,7 @@ def maml(A, c, x, gamma, K):
     """The MAML gradient by autodiff, equal to the message of Theta_{2K+1} and to the closed form."""
     batches = repeated(A, c, 2 * K + 1)
     gradient = lur.maml.maml_gradient(quadratic_loss, x, batches, gamma, K)
-    by_theta, _ = lur.client.inner_loop(quadratic_loss, x, batches, gamma, lur.theta.maml(K))
+    by_theta, _ = lur.inner_loop(quadratic_loss, x, batches, gamma, lur.theta.maml(K))
     np.testing.assert_allclose(gradient, by_theta, rtol=1e-12)
     np.testing.assert_allclose(gradient, theory.maml.maml_gradient(A, c, x, gamma, K), rtol=1e-12)
     return gradient
@@ -97,7 +97,7 @@ def gradient_along_descent(inputs, problems):
     c, x = (jnp.asarray(array([inputs[name]])) for name in "cx")
 
     def at(k):
-        return lur.client.inner_loop(quadratic_loss, x, repeated(A, c, k + 1), gamma, lur.theta.fomaml(k + 1))[0][0]
+        return lur.inner_loop(quadratic_loss, x, repeated(A, c, k + 1), gamma, lur.theta.fomaml(k + 1))[0][0]
 
     return {
         "grad_f_XK": at(K),

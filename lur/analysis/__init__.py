@@ -1,0 +1,1 @@
+"""Diagnosis of trained networks, and the cost of a round."""

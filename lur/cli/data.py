@@ -1,0 +1,151 @@
+"""`lur data`: import, look at and list client stores."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from lur.cli.bars import bar
+from lur.cli.output import Json, check_json, speaker, write_json
+
+
+def import_(
+    format: tyro.conf.Positional[
+        Literal["tff-hdf5", "tff-sqlite", "fedjax", "leaf", "tfds", "roles-json", "users-json", "pen-npz"]
+    ],
+    path: tyro.conf.Positional[Path],
+    store: tyro.conf.Positional[Path],
+    split: str = "train",
+    partition: Literal["pachinko", "dirichlet", "column", "iid", "role"] | None = None,
+    clients: int | None = None,
+    alpha: float = 0.1,
+    column: str | None = None,
+    data_dir: Path | None = None,
+    seed: int = 0,
+    quiet: bool = False,
+    json: Json = None,
+) -> int:
+    """Read a dataset into a new store: lur data import tff-hdf5 fed_emnist_train.h5 femnist.store
+
+    Args:
+        format: Format of the file; `lur data list` explains them.
+        path: The file, archive or folder (for tfds also a dataset's name).
+        store: The folder to make.
+        split: Which split, where a file has several.
+        partition: tfds: how examples are dealt to clients.
+        clients: tfds: how many clients.
+        alpha: tfds: the Dirichlet parameter.
+        column: tfds: the feature that tells clients apart.
+        data_dir: tfds: where prepared datasets are.
+        seed: tfds: seed of the partition.
+        quiet: Print nothing.
+    """
+    from lur.data.importing import Options, import_store
+
+    check_json(json)
+    options = Options(split, partition, clients, alpha, column, data_dir, seed)
+    with bar(quiet) as progress:
+        task = progress.add_task("clients", total=None)
+        made = import_store(
+            format, path, store, options, lambda done, total: progress.update(task, completed=done, total=total)
+        )
+    speaker(quiet, json)(f"{store}: {made.clients:,} clients, {made.examples:,} examples")
+    write_json(json, {"store": store, "clients": made.clients, "examples": made.examples})
+    return 0
+
+
+def info(
+    store: tyro.conf.Positional[Path],
+    verify: bool = False,
+    json: Json = None,
+) -> int:
+    """Say what is in a store, its counts, features, sizes and provenance: lur data info femnist.store
+
+    Args:
+        store: The folder of the store.
+        verify: Also read every file and compare its checksum.
+    """
+    import numpy as np
+
+    from lur.data.importing import sha256
+    from lur.data.store import StoreError, open_store, read_manifest
+
+    opened = open_store(store)
+    manifest = read_manifest(store)
+    if verify:
+        for file, expected in manifest.get("sha256", {}).items():
+            found = sha256(store / Path(file).name)
+            if found != expected:
+                raise StoreError(f"{store / Path(file).name}: expected SHA-256 {expected}, found {found}")
+    if json is not None:
+        write_json(json, manifest)
+        return 0
+    least, median, most = np.quantile(opened.sizes, [0, 0.5, 1])
+    print(f"{store}: {opened.clients:,} clients, {opened.examples:,} examples")
+    print(f"  per client   {least:,.0f} to {most:,.0f}, median {median:,.0f}")
+    for name, entry in manifest["features"].items():
+        shape = f"rows of up to {entry['width']}" if entry["kind"] == "ragged" else str(tuple(entry["shape"]))
+        print(f"  {name:12} {entry['dtype']} {shape}")
+    for name, value in manifest["about"].items():
+        print(f"  {name:12} {value}")
+    if verify:
+        print("  all checksums agree")
+    return 0
+
+
+def list_(json: Json = None) -> int:
+    """List the formats that can be imported, and the built-in data of each task: lur data list"""
+    from lur.data.importing import READERS
+    from lur.tasks.built_in import GENERATORS
+
+    if json is not None:
+        formats = {name: reader.about for name, reader in READERS.items()}
+        write_json(json, {"formats": formats, "generated": GENERATORS})
+        return 0
+    print("formats:")
+    for name, reader in READERS.items():
+        print(f"  {name:12} {reader.about}")
+    print("generated stand-ins, used by `lur train` when no store is given:")
+    for name, module in GENERATORS.items():
+        print(f"  {name:14} lur.data.generate.{module}")
+    return 0
+
+
+def show(
+    task: tyro.conf.Positional[str],
+    out: Path | None = None,
+    store: Path | None = None,
+    clients: Annotated[int, tyro.conf.arg(help="Clients to generate.")] = 40,
+    heterogeneity: float = 1.0,
+    seed: int = 0,
+) -> int:
+    """Draw a contact sheet of a task's data as a PNG: lur data show femnist
+
+    Args:
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp or stackoverflow_tp.
+        out: The picture's file; by default TASK.png.
+        store: Show this imported store instead of the built-in data.
+        heterogeneity: The dial of the built-in data.
+        seed: Of the built-in data.
+    """
+    from itertools import islice
+
+    from lur.data.show import draw
+    from lur.data.store import Ragged, open_store
+    from lur.tasks.built_in import KINDS, generated
+    from lur.training.configuration import nearest
+
+    if task not in KINDS:
+        raise ValueError(f"task must be one of {', '.join(KINDS)}, got {task!r}{nearest(task, KINDS)}")
+    kind = KINDS[task]
+    shown = generated(kind, clients, heterogeneity, seed) if store is None else open_store(store)
+    sample = [
+        (id, {name: [*f.texts()] if isinstance(f, Ragged) else f for name, f in features.items()})
+        for id, features in islice(shown.items(), clients)
+    ]
+    about = f"generated, heterogeneity {heterogeneity:g}, seed {seed}" if store is None else str(store)
+    print(draw(kind, sample, out or Path(f"{task}.png"), f"{task}: {about}"))
+    return 0
+
+
+COMMANDS = {"import": import_, "info": info, "list": list_, "show": show}

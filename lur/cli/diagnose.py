@@ -1,0 +1,118 @@
+"""`lur diagnose TASK`: train a little, then look at the local surrogate of the model."""
+
+from pathlib import Path
+from typing import Any
+
+from lur.cli.flags import TaskName
+from lur.cli.output import Json, check_json, speaker, write_json
+
+
+def diagnose(
+    task: TaskName,
+    rounds: int = 100,
+    clients: int = 8,
+    examples: int = 32,
+    depth: int = 20,
+    probes: int = 4,
+    gammas: tuple[float, ...] = (),
+    steps: tuple[int, ...] = (1, 5, 10),
+    seed: int = 0,
+    out: Path | None = None,
+    quiet: bool = False,
+    json: Json = None,
+) -> int:
+    """See whether the quadratic theory carries over to a network: lur diagnose digits
+
+    Trains for some rounds with the task's settings on its built-in data. Then estimates, for FedAvg with each number
+    of steps and each gamma: the extreme eigenvalues of the mean Jacobian of InnerLoop, its asymmetry, and how well
+    the Hessians at the model alone predict the Jacobian and the messages.
+
+    Args:
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, quadratic or digits.
+        rounds: Rounds of training first; 0 looks at the initial model.
+        clients: Clients that the Jacobian is the mean over.
+        examples: Examples of each.
+        depth: Lanczos steps.
+        probes: Random vectors for norms.
+        gammas: Client rates; by default a third, once and three times the task's.
+        steps: Numbers of local steps K.
+        seed: Of training, and of all random choices.
+        out: Folder for the picture (SVG, PNG) and the numbers (CSV).
+        quiet: Print nothing.
+    """
+    import jax
+
+    from lur import tasks
+    from lur.analysis.diagnosis import diagnose as run
+    from lur.cli.siblings import check_folder
+    from lur.theta import fedavg
+    from lur.training.loop import Run, parameters, train
+
+    if rounds < 0:
+        raise ValueError(f"--rounds must be >= 0, got {rounds}")
+    if out is not None:
+        check_folder("--out", out)
+    thetas = [fedavg(K) for K in steps]
+    check_json(json)
+    say = speaker(quiet, json)
+    loaded = tasks.load(task)
+    params: Any = loaded.init(jax.random.key(seed))
+    if rounds:
+        *_, last = train(loaded, Run(task, rounds=rounds, seed=seed))
+        params = last.state.params
+        if last.evaluation is None:
+            raise ValueError(f"--rounds must end before the run diverges, got {rounds}: {last.diverged}")
+        say(f"{task}: {parameters(params):,} parameters, {rounds} rounds, loss f(x) = {last.evaluation.loss:.4f}")
+    found = run(
+        loaded, params, gammas=gammas or None, thetas=thetas, clients=clients, examples=examples, depth=depth,
+        probes=probes, seed=seed,
+    )  # fmt: skip
+    say(f"  {'K':>3} {'gamma':>8}  {'eigenvalues of J':>21}  {'predicted by E[Q H]':>21} "
+        f"{'asymmetry':>10} {'J off by':>9} {'q off by':>9}")  # fmt: skip
+    for row in found:
+        J, P = row.jacobian, row.predicted
+        say(f"  {len(row.theta):3d} {row.gamma:8.4g}  [{J.smallest:9.3g},{J.largest:9.4g}]  "
+            f"[{P.smallest:9.3g},{P.largest:9.4g}] {row.asymmetry:10.2g} {row.jacobian_gap:9.2g} "
+            f"{row.message_gap:9.2g}")  # fmt: skip
+    say(f"  {sum(row.products for row in found):,} Hessian-vector products; Lanczos ends are within "
+        f"{max(row.jacobian.largest_error for row in found):.1g} (largest) and "
+        f"{max(row.jacobian.smallest_error for row in found):.1g} (smallest) of eigenvalues")  # fmt: skip
+    write_json(json, found)
+    if out is not None:
+        for path in write(out, task, found):
+            say(str(path))
+    return 0
+
+
+def write(folder: Path, task: str, found: list[Any]) -> list[Path]:
+    """The numbers as a picture and a table."""
+    from lur import plots
+
+    figure, axes = plots.panels(3)
+    first = found[0].jacobian.largest
+    for colour, K in zip(plots.COLOURS, dict.fromkeys(len(row.theta) for row in found), strict=False):
+        rows = sorted((row for row in found if len(row.theta) == K), key=lambda row: row.gamma)
+        gammas = [row.gamma for row in rows]
+        mark = "o" if len(rows) > 1 else "s"
+        largest = [row.jacobian.largest / (K * first) for row in rows]
+        axes[0].plot(gammas, largest, mark, color=colour, label=f"$K = {K}$")
+        axes[0].plot(gammas, [row.predicted.largest / (K * first) for row in rows], "--", color=colour)
+        axes[1].plot(gammas, [row.asymmetry for row in rows], f"{mark}-", color=colour, label=f"$K = {K}$")
+        if K > 1:
+            axes[2].plot(gammas, [row.message_gap for row in rows], "o-", color=colour, label=f"message, $K = {K}$")
+            axes[2].plot(gammas, [row.jacobian_gap for row in rows], "o:", color=colour, label=f"Jacobian, $K = {K}$")
+    axes[0].set(title=r"largest eigenvalue over $K L$", ylim=(0, 1.3))
+    axes[1].set(title=r"asymmetry $\|J - J^\top\|/\|J\|$", ylim=(0, None))
+    for axis in axes:
+        axis.set(xlabel=r"client learning rate $\gamma$", xscale="log")
+        axis.legend(fontsize=7)
+    axes[2].set(title="relative error of the prediction", yscale="log", ylim=(None, 10))  # beyond 1 it is no prediction
+    paths = plots.save(figure, folder, f"diagnose-{task}")
+    table = folder / f"diagnose-{task}.csv"
+    lines = ["K,gamma,smallest,largest,predicted_smallest,predicted_largest,asymmetry,jacobian_gap,message_gap"]
+    for row in found:
+        J, P = row.jacobian, row.predicted
+        numbers = (J.smallest, J.largest, P.smallest, P.largest, row.asymmetry, row.jacobian_gap, row.message_gap)
+        lines.append(f"{len(row.theta)},{row.gamma:.6g}," + ",".join(f"{value:.6g}" for value in numbers))
+    table.write_text("\n".join(lines) + "\n")
+    return [*paths, table]

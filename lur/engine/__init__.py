@@ -1,0 +1,1 @@
+"""Many rounds in one compiled program."""

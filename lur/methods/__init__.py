@@ -1,0 +1,1 @@
+"""Local update methods as pure functions: the contract, and one method per file."""

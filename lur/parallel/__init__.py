@@ -1,0 +1,1 @@
+"""The clients axis on devices and processes."""

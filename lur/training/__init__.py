@@ -1,0 +1,1 @@
+"""Training runs and sweeps: configuration, loop, evaluation."""
