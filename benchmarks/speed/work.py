@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lur import models
-from lur.engine.fast.linear import LinearModel, tag_regression
+from lur.engine.fast.linear import LinearModel
 from lur.models.layers.dense import inner
 from lur.models.layers.forms import Form
 from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
-from lur.tasks.task import sequence
+from lur.tasks.stackoverflow_tp import tag_regression
+from lur.tasks.task import sequence_outcomes
 
 Batch = Mapping[str, Any]
 SHARE = 2
@@ -103,7 +104,7 @@ def language(model: Callable[[Form], Any]):
         def loss(params: Any, batch: Batch) -> Any:
             x, y = batch["tokens"][..., :-1], batch["tokens"][..., 1:]
             logits = net.apply(params, x)
-            return sequence(softmax_cross_entropy(logits, y, form=form), jnp.zeros_like(y), y != 0).loss.mean()
+            return sequence_outcomes(softmax_cross_entropy(logits, y, form=form), jnp.zeros_like(y), y != 0).loss.mean()
 
         return lambda key: net.init(key, jnp.zeros((1, 2), jnp.int32)), loss
 

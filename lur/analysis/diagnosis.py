@@ -125,7 +125,7 @@ def client_data(task: Task, clients: int, examples: int, seed: int) -> PyTree:
     batches = []
     for i in chosen:
         rows = store.offsets[i] + rng.permutation(int(store.sizes[i]))[:count]
-        batches.append(task.plain(jax.tree.map(jnp.asarray, gather(dict(store.features), store.widths, rows))))
+        batches.append(task.eval_view(jax.tree.map(jnp.asarray, gather(dict(store.features), store.widths, rows))))
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
 
 

@@ -130,21 +130,21 @@ def show(
     """
     from itertools import islice
 
-    from lur.data.show import draw
+    from lur.analysis.contact_sheets import draw
     from lur.data.store import Ragged, open_store
-    from lur.tasks.built_in import KINDS, generated
+    from lur.tasks.built_in import DATASETS, generated_store
     from lur.training.configuration import nearest
 
-    if task not in KINDS:
-        raise ValueError(f"task must be one of {', '.join(KINDS)}, got {task!r}{nearest(task, KINDS)}")
-    kind = KINDS[task]
-    shown = generated(kind, clients, heterogeneity, seed) if store is None else open_store(store)
+    if task not in DATASETS:
+        raise ValueError(f"task must be one of {', '.join(DATASETS)}, got {task!r}{nearest(task, DATASETS)}")
+    dataset = DATASETS[task]
+    shown = generated_store(dataset, clients, heterogeneity, seed) if store is None else open_store(store)
     sample = [
         (id, {name: [*f.texts()] if isinstance(f, Ragged) else f for name, f in features.items()})
         for id, features in islice(shown.items(), clients)
     ]
     about = f"generated, heterogeneity {heterogeneity:g}, seed {seed}" if store is None else str(store)
-    print(draw(kind, sample, out or Path(f"{task}.png"), f"{task}: {about}"))
+    print(draw(dataset, sample, out or Path(f"{task}.png"), f"{task}: {about}"))
     return 0
 
 

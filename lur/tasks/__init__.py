@@ -1,4 +1,4 @@
-"""The seven tasks by name. A task's module is imported when it is asked for."""
+"""The seven tasks by name. Loading a task imports its module; importing `lur.tasks` imports no model and no reader."""
 
 import difflib
 from importlib import import_module
@@ -12,12 +12,16 @@ NAMES = ("femnist", "cifar100", "shakespeare", "stackoverflow_nwp", "stackoverfl
 
 
 def load(name: str, **options: Any) -> Task:
-    """The task of this name: ``load("femnist", clients=20, heterogeneity=2.0)``.
+    """Return the task of this name, for example ``load("femnist", clients=20, heterogeneity=2.0)``.
 
-    All take `clients`, `heterogeneity`, `seed` (of the built-in data) and `dtype`; all but quadratic take `store`.
+    Args:
+      name: one of `NAMES`.
+      **options: the arguments of ``lur.tasks.<name>.task``. Every task takes `clients`, `heterogeneity` and `seed`,
+        which describe the built-in data, and `dtype`; every task except quadratic takes a `store`, which replaces the
+        built-in data.
     """
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        nearest = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.3)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
         raise ValueError(f"task must be one of {', '.join(NAMES)}, got {name!r}{hint}")
     return import_module(f"lur.tasks.{name}").task(**options)

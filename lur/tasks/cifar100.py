@@ -1,6 +1,6 @@
-"""`cifar100`: which of 100 classes? ResNet-18 with group normalisation; crops, flips, standardised images.
+"""`cifar100`: classify images (100 classes) with a ResNet-18 with group norm on random crops, flipped and standardised.
 
-The paper crops to 24; the published code's default is 32 (`crop=32`).
+The paper crops to 24x24; the published code uses 32x32 by default (`crop=32`).
 """
 
 from collections.abc import Mapping
@@ -12,25 +12,28 @@ from jaxtyping import Array, Float, Key, UInt8
 
 from lur.data import prepare
 from lur.data.store import Store
-from lur.tasks.built_in import generated, prepared
-from lur.tasks.task import Outcomes, Settings, Task, classification
+from lur.models.layers.losses import softmax_cross_entropy
+from lur.models.resnet import ResNet18
+from lur.tasks.built_in import generated_store, prepared_store
+from lur.tasks.task import Outcomes, Settings, Task, classification_outcomes
 
-SETTINGS = Settings(10, 10, 20, 0.01, 10**-1.5)
+SETTINGS = Settings(clients_per_round=10, local_steps=10, batch_size=20, client_lr=0.01, server_lr=10**-1.5)
 CLIENTS = 100
+"""The number of generated clients by default."""
 SIDE = 32
 
 
 def standardised(image: Float[Array, "h w c"]) -> Float[Array, "h w c"]:
-    """(x - mean) / max(std, 1 / sqrt(pixels)) over all pixels and channels of one image."""
+    """Return (x - mean) / max(std, 1 / sqrt(size)), over all pixels and channels of one image."""
     return (image - image.mean()) / jnp.maximum(image.std(), 1 / image.size**0.5)
 
 
 def random_crop(key: Key[Array, ""], image: UInt8[Array, "32 32 3"], crop: int) -> UInt8[Array, "crop crop 3"]:
-    """A random window, mirrored or not."""
-    place, mirror = jax.random.split(key)
-    y, x = jax.random.randint(place, (2,), 0, SIDE - crop + 1, jnp.int32)
+    """Return a random window of the image, mirrored with probability 1/2."""
+    corner_key, mirror_key = jax.random.split(key)
+    y, x = jax.random.randint(corner_key, (2,), 0, SIDE - crop + 1, jnp.int32)
     window = jax.lax.dynamic_slice(image, (y, x, jnp.zeros_like(x)), (crop, crop, 3))
-    return jnp.where(jax.random.bernoulli(mirror), window[:, ::-1], window)
+    return jnp.where(jax.random.bernoulli(mirror_key), window[:, ::-1], window)
 
 
 def task(
@@ -42,34 +45,41 @@ def task(
     dtype: Any = jnp.float32,
     crop: int = 24,
 ) -> Task:
-    """The task over a store with TFF's features image and label, or over generated images."""
-    from lur.models.layers.losses import softmax_cross_entropy
-    from lur.models.resnet import ResNet18
+    """Return the task.
 
+    Args:
+      store: clients with TensorFlow Federated's features ``image`` and ``label``; by default generated images.
+      clients: the number of clients to generate.
+      heterogeneity: the heterogeneity of the generated clients.
+      seed: the seed of the generated clients.
+      dtype: the dtype of parameters and activations.
+      crop: the side of the crops.
+    """
     if not 1 <= crop <= SIDE:
         raise ValueError(f"crop must be between 1 and {SIDE}, got {crop}")
     if store is None:
-        store = generated("cifar100", CLIENTS if clients is None else clients, heterogeneity, seed)
-    store = prepared("cifar100", store, prepare.cifar100)
+        store = generated_store("cifar100", CLIENTS if clients is None else clients, heterogeneity, seed)
+    store = prepared_store("cifar100", store, prepare.cifar100)
     model = ResNet18(classes=100, dtype=dtype)
 
-    def seen(images: Any, examples: Mapping[str, Any]) -> dict[str, Any]:
-        return {"image": jax.vmap(standardised)(images.astype(dtype)), "label": examples["label"].astype(jnp.int32)}
+    def batch_of(crops: UInt8[Array, "B crop crop 3"], examples: Mapping[str, Any]) -> dict[str, Any]:
+        return {"image": jax.vmap(standardised)(crops.astype(dtype)), "label": examples["label"].astype(jnp.int32)}
 
     def view(key: Any, examples: Mapping[str, Any]) -> dict[str, Any]:
         images = examples["image"]
         keys = jax.random.split(key, images.shape[0])
-        return seen(jax.vmap(lambda key, image: random_crop(key, image, crop))(keys, images), examples)
+        return batch_of(jax.vmap(lambda key, image: random_crop(key, image, crop))(keys, images), examples)
 
-    def plain(examples: Mapping[str, Any]) -> dict[str, Any]:
+    def eval_view(examples: Mapping[str, Any]) -> dict[str, Any]:
         edge = (SIDE - crop) // 2
-        return seen(examples["image"][:, edge : edge + crop, edge : edge + crop], examples)
+        return batch_of(examples["image"][:, edge : edge + crop, edge : edge + crop], examples)
 
     def outcomes(params: Any, batch: Mapping[str, Any]) -> Outcomes:
         logits: Any = model.apply(params, batch["image"])
-        return classification(logits, softmax_cross_entropy(logits, batch["label"]), batch["label"])
+        losses = softmax_cross_entropy(logits, batch["label"])
+        return classification_outcomes(logits, losses, batch["label"])
 
     def init(key: Any) -> Any:
         return model.init(key, jnp.zeros((1, crop, crop, 3), dtype))
 
-    return Task("cifar100", store, init, view, plain, outcomes, SETTINGS.fitting(store))
+    return Task("cifar100", store, init, view, eval_view, outcomes, SETTINGS.for_store(store))

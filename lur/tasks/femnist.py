@@ -1,4 +1,4 @@
-"""`femnist`: which of 62 characters is it? A CNN over writers' characters (28x28, ink 0 on background 1)."""
+"""`femnist`: classify handwritten characters (62 classes, 28x28 pixels) with a CNN; a client is a writer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,11 +7,14 @@ import jax.numpy as jnp
 
 from lur.data import prepare
 from lur.data.store import Store
-from lur.tasks.built_in import generated, prepared
-from lur.tasks.task import Outcomes, Settings, Task, classification
+from lur.models.cnn import CNN
+from lur.models.layers.losses import softmax_cross_entropy
+from lur.tasks.built_in import generated_store, prepared_store
+from lur.tasks.task import Outcomes, Settings, Task, classification_outcomes
 
-SETTINGS = Settings(10, 10, 20, 0.01, 10**-1.5)
+SETTINGS = Settings(clients_per_round=10, local_steps=10, batch_size=20, client_lr=0.01, server_lr=10**-1.5)
 CLIENTS = 100
+"""The number of generated clients by default."""
 
 
 def task(
@@ -22,25 +25,39 @@ def task(
     seed: int = 0,
     dtype: Any = jnp.float32,
 ) -> Task:
-    """The task over a store with TFF's features pixels and label, or over generated handwriting."""
-    from lur.models.cnn import CNN
-    from lur.models.layers.losses import softmax_cross_entropy
+    """Return the task.
 
+    Args:
+      store: clients with TensorFlow Federated's features ``pixels`` and ``label``; by default generated handwriting.
+      clients: the number of clients to generate.
+      heterogeneity: the heterogeneity of the generated clients.
+      seed: the seed of the generated clients.
+      dtype: the dtype of parameters and activations.
+    """
     if store is None:
-        store = generated("emnist", CLIENTS if clients is None else clients, heterogeneity, seed)
-    store = prepared("femnist", store, prepare.emnist)
+        store = generated_store("emnist", CLIENTS if clients is None else clients, heterogeneity, seed)
+    store = prepared_store("femnist", store, prepare.emnist)
     model = CNN(classes=62, dtype=dtype)
 
-    def plain(examples: Mapping[str, Any]) -> dict[str, Any]:
+    def eval_view(examples: Mapping[str, Any]) -> dict[str, Any]:
         pixels = examples["pixels"]
         scale = 255 if pixels.dtype == jnp.uint8 else 1
         return {"pixels": pixels[..., None].astype(dtype) / scale, "label": examples["label"].astype(jnp.int32)}
 
     def outcomes(params: Any, batch: Mapping[str, Any]) -> Outcomes:
         logits: Any = model.apply(params, batch["pixels"])
-        return classification(logits, softmax_cross_entropy(logits, batch["label"]), batch["label"])
+        losses = softmax_cross_entropy(logits, batch["label"])
+        return classification_outcomes(logits, losses, batch["label"])
 
     def init(key: Any) -> Any:
         return model.init(key, jnp.zeros((1, 28, 28, 1), dtype))
 
-    return Task("femnist", store, init, lambda key, z: plain(z), plain, outcomes, SETTINGS.fitting(store))
+    return Task(
+        "femnist",
+        store,
+        init,
+        view=lambda key, examples: eval_view(examples),
+        eval_view=eval_view,
+        outcomes=outcomes,
+        settings=SETTINGS.for_store(store),
+    )

@@ -1,7 +1,7 @@
-r"""`quadratic`: clients :math:`f_i(x) = \tfrac12 \mathbb{E}_z (x-c_z)^\top A_z (x-c_z)`: theory meets training.
+r"""`quadratic`: clients :math:`f_i(x) = \tfrac12 \mathbb{E}_z (x-c_z)^\top A_z (x-c_z)`, which `theory` solves exactly.
 
-`task(A, c)` takes the matrices and centres of any problem, `theory.Problem` included; without them a random one
-of moderate condition is made. Clients are sampled uniformly, so weights p other than 1/N are refused.
+`task(A, c)` takes the matrices and centres of any problem, such as a `theory.Problem`; without them the problem is
+random and moderately conditioned. Training samples clients uniformly, so weights p other than 1/N are an error.
 """
 
 from collections.abc import Mapping
@@ -9,16 +9,24 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from lur.data.store import Store
 from lur.data.writer import in_memory
 from lur.tasks.task import Outcomes, Settings, Task
 
-SETTINGS = Settings(10, 10, 1, 0.1, 0.1)
+SETTINGS = Settings(clients_per_round=10, local_steps=10, batch_size=1, client_lr=0.1, server_lr=0.1)
+CLIENTS = 100
+"""The number of clients of a random problem by default."""
 
 
-def store_of(A: Any, c: Any) -> Store:
-    """Clients' quadratics as a store: A (N, d, d) and c (N, d), or (N, n, d, d) and (N, n, d) with n examples each."""
+def quadratic_store(A: Any, c: Any) -> Store:
+    """Return clients' quadratics as a store.
+
+    Args:
+      A: the matrices, of shape (N, d, d), or (N, n, d, d) with n examples per client.
+      c: the centres, of shape (N, d), or (N, n, d).
+    """
     A, c = np.asarray(A), np.asarray(c)
     if A.ndim == 3:
         A, c = A[:, None], c[:, None]
@@ -29,8 +37,14 @@ def store_of(A: Any, c: Any) -> Store:
     )
 
 
-def random_problem(clients: int, d: int, heterogeneity: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random positive definite A_i with eigenvalues in [0.1, 1], and centres that spread with the dial."""
+def random_problem(
+    clients: int, d: int, heterogeneity: float, seed: int
+) -> tuple[Float[np.ndarray, "N d d"], Float[np.ndarray, "N d"]]:
+    """Return random positive definite matrices with eigenvalues in [0.1, 1], and random centres.
+
+    Heterogeneity 0 gives every client the matrix 0.55 I and the centre (1, ..., 1). The centres spread in proportion
+    to the heterogeneity, the eigenvalues up to heterogeneity 1.
+    """
     rng = np.random.default_rng([seed, 4])
     bases, _ = np.linalg.qr(rng.normal(size=(clients, d, d)))
     common = 0.55
@@ -50,15 +64,26 @@ def task(
     dtype: Any = jnp.float32,
     d: int = 20,
 ) -> Task:
-    """The task of a given problem, or of a random one of dimension d."""
+    """Return the task of a given problem, or of a random one.
+
+    Args:
+      A: the clients' matrices, see `quadratic_store`; None for a random problem.
+      c: the clients' centres.
+      p: the clients' weights; they must be equal.
+      clients: the number of clients of a random problem.
+      heterogeneity: the heterogeneity of a random problem.
+      seed: the seed of a random problem.
+      dtype: the dtype of the parameters.
+      d: the dimension of a random problem.
+    """
     if A is None:
-        A, c = random_problem(100 if clients is None else clients, d, heterogeneity, seed)
+        A, c = random_problem(CLIENTS if clients is None else clients, d, heterogeneity, seed)
     if p is not None and not np.allclose(p, 1 / len(np.asarray(p)), rtol=1e-12):
-        raise ValueError("p must be uniform: training samples every client alike; repeat clients to weigh them")
-    store = store_of(A, c)
+        raise ValueError("p must be uniform, because training samples clients uniformly; repeat clients to weigh them")
+    store = quadratic_store(A, c)
     dimension = np.shape(A)[-1]
 
-    def plain(examples: Mapping[str, Any]) -> dict[str, Any]:
+    def eval_view(examples: Mapping[str, Any]) -> dict[str, Any]:
         return {name: examples[name].astype(dtype) for name in ("A", "c")}
 
     def outcomes(x: Any, batch: Mapping[str, Any]) -> Outcomes:
@@ -69,9 +94,9 @@ def task(
     return Task(
         "quadratic",
         store,
-        lambda key: jnp.zeros(dimension, dtype),
-        lambda key, z: plain(z),
-        plain,
-        outcomes,
-        SETTINGS.fitting(store),
+        init=lambda key: jnp.zeros(dimension, dtype),
+        view=lambda key, examples: eval_view(examples),
+        eval_view=eval_view,
+        outcomes=outcomes,
+        settings=SETTINGS.for_store(store),
     )

@@ -1,4 +1,4 @@
-"""`shakespeare`: which character comes next? Two LSTM layers over sequences of 80 characters, one client per role."""
+"""`shakespeare`: predict the next character with two LSTM layers over sequences of 80; a client is a role of a play."""
 
 from typing import Any
 
@@ -6,11 +6,14 @@ import jax.numpy as jnp
 
 from lur.data import prepare
 from lur.data.store import Store
-from lur.tasks.built_in import generated, prepared
+from lur.models.lstm_lm import shakespeare as shakespeare_model
+from lur.tasks.built_in import generated_store, prepared_store
+from lur.tasks.language import language_task
 from lur.tasks.task import Settings, Task
 
-SETTINGS = Settings(10, 10, 4, 1.0, 10**-0.5)
+SETTINGS = Settings(clients_per_round=10, local_steps=10, batch_size=4, client_lr=1.0, server_lr=10**-0.5)
 CLIENTS = 200
+"""The number of generated clients by default."""
 LENGTH = 80
 
 
@@ -22,12 +25,16 @@ def task(
     seed: int = 0,
     dtype: Any = jnp.float32,
 ) -> Task:
-    """The task over a store with TFF's feature snippets, or over generated dialects."""
-    from lur.models.lstm_lm import shakespeare as shakespeare_model
-    from lur.tasks.language import language_task
+    """Return the task.
 
+    Args:
+      store: clients with TensorFlow Federated's feature ``snippets``; by default generated dialects.
+      clients: the number of clients to generate.
+      heterogeneity: the heterogeneity of the generated clients.
+      seed: the seed of the generated clients.
+      dtype: the dtype of parameters and activations.
+    """
     if store is None:
-        store = generated("shakespeare", CLIENTS if clients is None else clients, heterogeneity, seed)
-    store = prepared("shakespeare", store, prepare.shakespeare)
-    model = shakespeare_model(dtype=dtype)
-    return language_task("shakespeare", store, model, LENGTH, SETTINGS)
+        store = generated_store("shakespeare", CLIENTS if clients is None else clients, heterogeneity, seed)
+    store = prepared_store("shakespeare", store, prepare.shakespeare)
+    return language_task("shakespeare", store, shakespeare_model(dtype=dtype), LENGTH, SETTINGS)

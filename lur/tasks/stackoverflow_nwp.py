@@ -1,7 +1,7 @@
-"""`stackoverflow_nwp`: which word comes next? An LSTM over the first 20 words of a user's first 128 sentences.
+"""`stackoverflow_nwp`: predict the next word with an LSTM over the first 20 words of a user's first 128 sentences.
 
-The published model projects the LSTM's output to 96 units before the softmax, which the paper's text omits:
-that is the default; ``projection=None`` is the direct softmax.
+The published model projects the LSTM's output to 96 units before the softmax, which the paper's text omits. The
+projection is the default; ``projection=None`` is the direct softmax.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,15 @@ import jax.numpy as jnp
 
 from lur.data import prepare
 from lur.data.store import Store
-from lur.tasks.built_in import generated, prepared, vocabulary_of
+from lur.models.lstm_lm import LSTMLM
+from lur.tasks.built_in import generated_store, prepared_store, vocabulary_or_most_used
+from lur.tasks.language import language_task
 from lur.tasks.task import Settings, Task
 
-SETTINGS = Settings(50, 10, 16, 0.1, 0.01, "yogi")
+SETTINGS = Settings(clients_per_round=50, local_steps=10, batch_size=16, client_lr=0.1, server_lr=0.01, server="yogi")
 CLIENTS = 300
-VOCABULARY = 10_000
+"""The number of generated clients by default."""
+VOCABULARY_SIZE = 10_000
 LENGTH = 20
 
 
@@ -28,21 +31,27 @@ def task(
     seed: int = 0,
     dtype: Any = jnp.float32,
     vocabulary: Sequence[bytes] | None = None,
-    vocabulary_size: int = VOCABULARY,
+    vocabulary_size: int = VOCABULARY_SIZE,
     max_examples: int | None = 128,
     projection: int | None = 96,
 ) -> Task:
-    """The task over a store with TFF's feature tokens, or over generated posts.
+    """Return the task.
 
-    Without a vocabulary the `vocabulary_size` words that most of the store's clients use are taken.
+    Args:
+      store: clients with TensorFlow Federated's feature ``tokens``; by default generated posts.
+      clients: the number of clients to generate.
+      heterogeneity: the heterogeneity of the generated clients.
+      seed: the seed of the generated clients.
+      dtype: the dtype of parameters and activations.
+      vocabulary: the words, most frequent first; by default the words that most clients of the store use.
+      vocabulary_size: the number of words to keep.
+      max_examples: the number of sentences that a client keeps; None for all.
+      projection: the width of the linear layer between LSTM and softmax; None for the direct softmax.
     """
-    from lur.models.lstm_lm import LSTMLM
-    from lur.tasks.language import language_task
-
     if store is None:
-        store = generated("stackoverflow", CLIENTS if clients is None else clients, heterogeneity, seed)
-    words = vocabulary_of(store, vocabulary, vocabulary_size, prepare.count_words)
-    store = prepared(
+        store = generated_store("stackoverflow", CLIENTS if clients is None else clients, heterogeneity, seed)
+    words = vocabulary_or_most_used(store, vocabulary, vocabulary_size, prepare.count_words)
+    store = prepared_store(
         "stackoverflow_nwp",
         store,
         lambda raw: prepare.next_word(raw, words, max_examples=max_examples),

@@ -1,8 +1,8 @@
-r"""`stackoverflow_tp`: which tags does a post have? One-versus-rest logistic regression on bags of words; convex.
+r"""`stackoverflow_tp`: predict the tags of a post by one-versus-rest logistic regression on bags of words.
 
-A bag is normalised to sum 1, as the paper says, or as the published code does, which leaves out-of-vocabulary
-words in the denominator (``normalise="mean"``). The loss of an example is the mean over the 500 tags of
-:math:`\log(1 + e^z) - zy`, or their sum (``over_tags="sum"``). The metric is the recall of its five best tags.
+The problem is convex. A bag of words is normalised to sum 1, as the paper says, or as the published code does, which
+counts out-of-vocabulary words in the denominator (``normalise="mean"``). The loss of an example is the mean over the
+500 tags of :math:`\log(1 + e^z) - zy`, or their sum (``over_tags="sum"``). The metric is recall at 5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,45 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from lur.data import prepare
 from lur.data.store import Store
-from lur.engine.fast.linear import tag_regression
-from lur.tasks.built_in import generated, prepared, vocabulary_of
+from lur.engine.fast.linear import Bags, LinearModel
+from lur.models.layers.losses import sigmoid_cross_entropy
+from lur.models.regression import TagRegression
+from lur.tasks.built_in import generated_store, prepared_store, vocabulary_or_most_used
 from lur.tasks.task import Outcomes, Settings, Task
 
-SETTINGS = Settings(50, 10, 16, 10.0, 10**-0.5, "yogi")
+SETTINGS = Settings(
+    clients_per_round=50, local_steps=10, batch_size=16, client_lr=10.0, server_lr=10**-0.5, server="yogi"
+)
 CLIENTS = 300
-VOCABULARY, TAGS = 10_000, 500
-BEST = 5
+"""The number of generated clients by default."""
+VOCABULARY_SIZE, NUM_TAGS = 10_000, 500
+TOP = 5
+"""The number of highest-scoring tags among which a right tag is counted as recalled."""
+
+
+def tag_regression(num_tags: int, *, over_tags: Literal["mean", "sum"] = "mean") -> LinearModel:
+    """Return the task's model and loss as a linear model.
+
+    Args:
+      num_tags: the number of tags, the outputs of the model.
+      over_tags: whether the loss of an example is the mean or the sum over tags.
+    """
+    if over_tags not in ("mean", "sum"):
+        raise ValueError(f"over_tags must be 'mean' or 'sum', got {over_tags!r}")
+    scale = 1 / num_tags if over_tags == "mean" else 1.0
+
+    def targets(batch: Any) -> Float[Array, "*examples tags"]:
+        hits = batch["tags"][..., None] == jnp.arange(num_tags, dtype=batch["tags"].dtype)
+        return (hits & batch["tagged"][..., None]).astype(batch["weights"].dtype).sum(-2)
+
+    def losses(logits: Array, labels: Array) -> Array:
+        return scale * sigmoid_cross_entropy(logits, labels).sum(-1)
+
+    return LinearModel(("params",), lambda batch: Bags(batch["words"], batch["weights"]), targets, losses)
 
 
 def task(
@@ -32,22 +60,35 @@ def task(
     dtype: Any = jnp.float32,
     vocabulary: Sequence[bytes] | None = None,
     tags: Sequence[bytes] | None = None,
-    vocabulary_size: int = VOCABULARY,
-    tags_size: int = TAGS,
+    vocabulary_size: int = VOCABULARY_SIZE,
+    tags_size: int = NUM_TAGS,
     max_examples: int | None = 500,
     normalise: Literal["sum", "mean"] = "sum",
     over_tags: Literal["mean", "sum"] = "mean",
 ) -> Task:
-    """The task over a store with TFF's features tokens, title and tags, or over generated posts."""
-    from lur.models.regression import TagRegression
+    """Return the task.
 
+    Args:
+      store: clients with TensorFlow Federated's features ``tokens``, ``title``, ``tags``; by default generated posts.
+      clients: the number of clients to generate.
+      heterogeneity: the heterogeneity of the generated clients.
+      seed: the seed of the generated clients.
+      dtype: the dtype of the parameters.
+      vocabulary: the words, most frequent first; by default the words that most clients of the store use.
+      tags: the tags, most frequent first; by default the tags that most clients of the store use.
+      vocabulary_size: the number of words to keep.
+      tags_size: the number of tags to keep.
+      max_examples: the number of sentences that a client keeps; None for all.
+      normalise: the denominator of word frequencies, see `lur.data.prepare.tags`.
+      over_tags: whether the loss of an example is the mean or the sum over tags.
+    """
     if over_tags not in ("mean", "sum"):
         raise ValueError(f"over_tags must be 'mean' or 'sum', got {over_tags!r}")
     if store is None:
-        store = generated("stackoverflow", CLIENTS if clients is None else clients, heterogeneity, seed)
-    words = vocabulary_of(store, vocabulary, vocabulary_size, prepare.count_words)
-    labels = vocabulary_of(store, tags, tags_size, prepare.count_tags)
-    store = prepared(
+        store = generated_store("stackoverflow", CLIENTS if clients is None else clients, heterogeneity, seed)
+    words = vocabulary_or_most_used(store, vocabulary, vocabulary_size, prepare.count_words)
+    labels = vocabulary_or_most_used(store, tags, tags_size, prepare.count_tags)
+    store = prepared_store(
         "stackoverflow_tp",
         store,
         lambda raw: prepare.tags(raw, words, labels, max_examples=max_examples, normalise=normalise),
@@ -59,7 +100,7 @@ def task(
     model = TagRegression(words=vocabulary_size, tags=tags_size, dtype=dtype)
     scale = 1 / tags_size if over_tags == "mean" else 1.0
 
-    def plain(examples: Mapping[str, Any]) -> dict[str, Any]:
+    def eval_view(examples: Mapping[str, Any]) -> dict[str, Any]:
         tags, length = examples["tags"].astype(jnp.int32), examples["tags_length"]
         return {
             "words": examples["words"].astype(jnp.int32),
@@ -73,7 +114,7 @@ def task(
         tags, tagged = batch["tags"], batch["tagged"].astype(dtype)
         positive = (jnp.take_along_axis(logits, tags, -1) * tagged).sum(-1)
         loss = scale * (jax.nn.softplus(logits).sum(-1) - positive)
-        _, best = jax.lax.top_k(logits, min(BEST, tags_size))
+        _, best = jax.lax.top_k(logits, min(TOP, tags_size))
         hits = (best[..., None] == tags[..., None, :]).any(-2).astype(dtype)
         return Outcomes(loss, (hits * tagged).sum(-1), tagged.sum(-1))
 
@@ -84,10 +125,10 @@ def task(
         "stackoverflow_tp",
         store,
         init,
-        lambda key, z: plain(z),
-        plain,
-        outcomes,
-        SETTINGS.fitting(store),
+        view=lambda key, examples: eval_view(examples),
+        eval_view=eval_view,
+        outcomes=outcomes,
+        settings=SETTINGS.for_store(store),
         metric="recall at 5",
         linear=tag_regression(tags_size, over_tags=over_tags),
     )

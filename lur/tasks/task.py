@@ -1,22 +1,31 @@
-r"""A task: a store, a model, a loss, and the paper's M, K and B.
+r"""A task: clients, a model, a loss, and the paper's sizes and learning rates.
 
-The loss of an example z is :math:`f(x; z)`, a mini-batch's the mean over its examples; of a sequence it is the
-mean over the positions that are not padding. Accuracy counts positions.
+The loss of an example z is :math:`f(x; z)`; the loss of a mini-batch is the mean over its examples. The loss of a
+sequence is the mean over its positions that are not padding, and its accuracy counts those positions.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from lur.data.store import Store
-from lur.engine.fast.linear import LinearModel
+
+if TYPE_CHECKING:  # importing it loads the models' layers, which a task without a linear model does not need
+    from lur.engine.fast.linear import LinearModel
 
 
 class Outcomes(NamedTuple):
-    """What a model makes of each example of a batch: its loss, how many answers are right, of how many."""
+    """The result of a model on each example of a batch.
+
+    Attributes:
+      loss: the loss of each example.
+      correct: the number of right answers in each example.
+      answers: the number of answers in each example: 1 in classification, the number of positions that are not
+        padding in a sequence.
+    """
 
     loss: Float[Array, "B"]
     correct: Float[Array, "B"]
@@ -24,41 +33,68 @@ class Outcomes(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """The sizes and rates of a run, as the paper has them where it says."""
+    """The default sizes and learning rates of a task, the paper's where the paper has them.
+
+    Attributes:
+      clients_per_round: M, the number of clients in a cohort.
+      local_steps: K, the number of local steps of each client.
+      batch_size: B, the number of examples in a mini-batch.
+      client_lr: gamma, the client learning rate.
+      server_lr: eta, the server learning rate.
+      server: the server optimiser.
+    """
 
     clients_per_round: int
-    steps: int
+    local_steps: int
     batch_size: int
     client_lr: float
     server_lr: float
     server: Literal["sgd", "yogi", "adam"] = "sgd"
 
-    def fitting(self, store: Store) -> "Settings":
-        """The same with no more clients per round than the store has."""
+    def for_store(self, store: Store) -> "Settings":
+        """Return the same settings with at most as many clients per round as the store has clients."""
         return self._replace(clients_per_round=min(self.clients_per_round, store.clients))
 
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that a run needs but the algorithm.
+    """Everything a run needs except the method.
 
-    ``init(key) -> params``; ``view(key, examples) -> batch`` for training and ``plain(examples) -> batch`` for
-    evaluation (no augmentation); ``outcomes(params, batch)``. A large linear model says so in `linear`, and then
-    needs no model per client (`lur.engine.fast.linear`).
+    Attributes:
+      name: the name of the task, as `lur.tasks.load` takes it.
+      store: the clients and their examples, prepared for the model.
+      init: ``init(key)`` returns the initial parameters.
+      view: ``view(key, examples)`` returns the training batch of some examples, randomly augmented where the task
+        augments.
+      eval_view: ``eval_view(examples)`` returns the evaluation batch of some examples, without augmentation.
+      outcomes: ``outcomes(params, batch)`` returns the loss and the number of right answers of each example.
+      settings: the task's default sizes and learning rates.
+      metric: the name of the metric that ``correct / answers`` is.
+      linear: the model as a `lur.engine.fast.linear.LinearModel`, for large linear models, whose rounds need no
+        model per client; None for all others.
     """
 
     name: str
     store: Store
     init: Callable[[Any], PyTree]
     view: Callable[[Any, Mapping[str, Any]], dict[str, Any]]
-    plain: Callable[[Mapping[str, Any]], dict[str, Any]]
+    eval_view: Callable[[Mapping[str, Any]], dict[str, Any]]
     outcomes: Callable[[PyTree, Mapping[str, Any]], Outcomes]
     settings: Settings
     metric: str = "accuracy"
-    linear: LinearModel | None = None
+    linear: "LinearModel | None" = None
 
     def loss(self, params: PyTree, batch: Mapping[str, Any]) -> Float[Array, ""]:
-        """The mean loss over a mini-batch; of masked examples none, and 0 if all are."""
+        """Return the mean loss over a mini-batch.
+
+        Args:
+          params: the parameters of the model.
+          batch: what `view` or `eval_view` returns, optionally with a boolean ``mask`` of shape (B,).
+
+        Returns:
+          The mean over the examples whose mask is True, or over all of them without a mask; 0 if the mask excludes
+          every example.
+        """
         losses = self.outcomes(params, batch).loss
         if "mask" not in batch:
             return losses.mean()
@@ -66,15 +102,31 @@ class Task:
         return (losses * mask).sum() / jnp.maximum(mask.sum(), 1)
 
 
-def classification(logits: Float[Array, "B C"], losses: Float[Array, "B"], label: Any) -> Outcomes:
-    """Outcomes of one answer per example."""
-    right = (logits.argmax(-1) == label).astype(losses.dtype)
-    return Outcomes(losses, right, jnp.ones_like(right))
+def classification_outcomes(
+    logits: Float[Array, "B classes"], losses: Float[Array, "B"], labels: Int[Array, "B"]
+) -> Outcomes:
+    """Return the outcomes of a classifier, which gives one answer per example.
+
+    Args:
+      logits: the scores of the classes.
+      losses: the loss of each example.
+      labels: the right classes.
+    """
+    correct = (logits.argmax(-1) == labels).astype(losses.dtype)
+    return Outcomes(losses, correct, jnp.ones_like(correct))
 
 
-def sequence(losses: Float[Array, "B T"], right: Any, real: Any) -> Outcomes:
-    """Outcomes of one answer per position, of which only the real ones count."""
-    real = real.astype(losses.dtype)
-    count = real.sum(-1)
-    loss = (losses * real).sum(-1) / jnp.maximum(count, 1)
-    return Outcomes(loss, (right.astype(losses.dtype) * real).sum(-1), count)
+def sequence_outcomes(
+    losses: Float[Array, "B T"], correct: Bool[Array, "B T"] | Int[Array, "B T"], is_token: Bool[Array, "B T"]
+) -> Outcomes:
+    """Return the outcomes of a sequence model, which gives one answer per position.
+
+    Args:
+      losses: the loss at each position.
+      correct: whether the prediction at each position is right.
+      is_token: False at padding, which counts neither in the loss nor in the accuracy.
+    """
+    mask = is_token.astype(losses.dtype)
+    count = mask.sum(-1)
+    loss = (losses * mask).sum(-1) / jnp.maximum(count, 1)
+    return Outcomes(loss, (correct.astype(losses.dtype) * mask).sum(-1), count)

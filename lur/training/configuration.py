@@ -184,7 +184,7 @@ def settled(run: Run, settings: Any) -> Run:
         "batch_size": settings.batch_size,
     }
     if run.epochs is None:
-        own["theta"] = thetas.text(thetas.fedavg(settings.steps))
+        own["theta"] = thetas.text(thetas.fedavg(settings.local_steps))
     return replace(run, **{name: value for name, value in own.items() if getattr(run, name) is None})
 
 

@@ -80,7 +80,7 @@ def summed(
 
     sums, examples = np.zeros((3, 1)), 0
     for data, weights in prefetched(read, batches(store.offsets, own, batch)):
-        found = totals(task.outcomes, task.plain, params, data, weights * len(own))
+        found = totals(task.outcomes, task.eval_view, params, data, weights * len(own))
         sums = sums + np.asarray(found, np.float64).reshape(3, -1)
         examples += int((weights > 0).sum())
     sums, examples = gathered(sums).sum(0), int(gathered(np.array(examples)).sum())

@@ -14,6 +14,8 @@ from lur.engine.fast import linear as deferred
 from lur.methods.server import Fetch
 from lur.models.layers.sparse import dense_bags
 from lur.models.regression import LogisticRegression, TagRegression
+from lur.tasks.digits import logistic_regression
+from lur.tasks.stackoverflow_tp import tag_regression
 
 M, K, B, W = 3, 4, 5, 6
 WORDS, TAGS = 20, 7
@@ -70,12 +72,12 @@ def weights_of(d, outputs, dtype=np.float64):
 
 
 def tags_problem(dtype=np.float64):
-    return deferred.tag_regression(TAGS), tags_loss, bags, {"params": weights_of(WORDS, TAGS, dtype)}
+    return tag_regression(TAGS), tags_loss, bags, {"params": weights_of(WORDS, TAGS, dtype)}
 
 
 def digits_problem(dtype=np.float64):
     params = {"params": {"logits": weights_of(FEATURES, CLASSES, dtype)}}
-    return deferred.logistic_regression(), digits_loss, images, params
+    return logistic_regression(), digits_loss, images, params
 
 
 general_path = functools.cache(lur.local_update)
@@ -204,7 +206,7 @@ def test_gradient_at_zero():
     """sigmoid(0) - y, by hand; the loss there is log 2."""
     batches = bags(0, 1, 1, B)
     params = {"params": {"kernel": np.zeros((WORDS, TAGS)), "bias": np.zeros(TAGS)}}
-    algo = deferred.linear_update(deferred.tag_regression(TAGS), [1.0])
+    algo = deferred.linear_update(tag_regression(TAGS), [1.0])
     state, info = algo.round(algo.init(params, 0.5, 1.0), batches)
     labels = np.zeros((B, TAGS))
     for b in range(B):
@@ -328,7 +330,7 @@ def test_bad_params():
     state = algo.init({"params": {"kernel": np.ones((3, 2)), "bias": np.ones(3)}}, 0.5, 1.0)
     with pytest.raises(ValueError, match="kernel and bias must be"):
         algo.round(state, draw(0, M, K, B))
-    digits = deferred.linear_update(deferred.logistic_regression(), FEDAVG)
+    digits = deferred.linear_update(logistic_regression(), FEDAVG)
     state = digits.init({"params": {"logits": weights_of(FEATURES + 1, CLASSES)}}, 0.5, 1.0)
     with pytest.raises(ValueError, match="features must have shape"):
         digits.round(state, images(0, M, K, B))

@@ -19,7 +19,7 @@ are written out, and all is matrix products.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,6 @@ from lur.methods.client import Optimizer
 from lur.methods.decay import Plateau
 from lur.methods.server import GIVEN, At, Fetch, LocalUpdate, Told, from_messages
 from lur.models.layers.forms import Form, is_fast
-from lur.models.layers.losses import sigmoid_cross_entropy, softmax_cross_entropy
 from lur.models.layers.sparse import dense_bags
 from lur.parallel.layouts import Layout, Sum, leading, on_devices
 from lur.theta import nonzero
@@ -69,29 +68,6 @@ class LinearModel(NamedTuple):
     features: Callable[[Any], Features]
     targets: Callable[[Any], PyTree]
     losses: Callable[[Float[Array, "..."], PyTree], Float[Array, ""]]
-
-
-def tag_regression(tags: int, *, over_tags: Literal["mean", "sum"] = "mean") -> LinearModel:
-    """`lur.models.regression.TagRegression` with the batches and the loss of the task `stackoverflow_tp`."""
-    if over_tags not in ("mean", "sum"):
-        raise ValueError(f"over_tags must be 'mean' or 'sum', got {over_tags!r}")
-    scale = 1 / tags if over_tags == "mean" else 1.0
-
-    def targets(batch: Any) -> Float[Array, "*examples tags"]:
-        hits = batch["tags"][..., None] == jnp.arange(tags, dtype=batch["tags"].dtype)
-        return (hits & batch["tagged"][..., None]).astype(batch["weights"].dtype).sum(-2)
-
-    def losses(logits: Array, labels: Array) -> Array:
-        return scale * sigmoid_cross_entropy(logits, labels).sum(-1)
-
-    return LinearModel(("params",), lambda batch: Bags(batch["words"], batch["weights"]), targets, losses)
-
-
-def logistic_regression() -> LinearModel:
-    """`lur.models.regression.LogisticRegression` with the batches and the loss of the task `digits`."""
-    return LinearModel(
-        ("params", "logits"), lambda batch: batch["pixels"], lambda batch: batch["label"], softmax_cross_entropy
-    )
 
 
 def linear_update(

@@ -6,8 +6,7 @@ from itertools import islice, pairwise
 import numpy as np
 import pytest
 
-from lur.data import show
-from lur.data.generate import dialect, handwriting, images, posts, words
+from lur.data.generate import dialect, handwriting, images, posts, vocabulary
 
 MODULES = (handwriting, images, dialect, posts)
 STREAMS = (handwriting, dialect, posts)  # those whose clients do not share a pool
@@ -319,23 +318,6 @@ class TestPosts:
 
 
 def test_invented_words_are_different_and_lowercase():
-    found = words.invented(np.random.default_rng(0), 5000)
+    found = vocabulary.invented(np.random.default_rng(0), 5000)
     assert len(set(found)) == 5000
     assert all(word.isascii() and word.isalpha() and word.islower() and len(word) > 1 for word in found)
-
-
-KINDS = {"emnist": handwriting, "cifar100": images, "shakespeare": dialect, "stackoverflow": posts}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_contact_sheets(kind, tmp_path):
-    clients = list(KINDS[kind].clients(2))
-    path = show.draw(kind, clients, tmp_path / "deep" / f"{kind}.png", title="two clients")
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_contact_sheets_refuse_what_they_do_not_know(tmp_path):
-    with pytest.raises(ValueError, match=r"kind must be one of emnist, .* got 'mnist'"):
-        show.draw("mnist", [("a", {})], tmp_path / "a.png", "")
-    with pytest.raises(ValueError, match="clients must have at least one"):
-        show.draw("emnist", [], tmp_path / "a.png", "")

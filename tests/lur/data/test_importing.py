@@ -9,7 +9,7 @@ import pytest
 
 from lur.data.importing import READERS
 from lur.data.store import open_store
-from tests.lur.data import writers
+from tests.lur.data.readers import writers
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 

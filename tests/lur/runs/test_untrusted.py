@@ -26,7 +26,7 @@ from lur.runs.report_page import page
 from lur.runs.train_run import train_in
 from lur.training import configuration as config
 from lur.training.configuration import Run
-from tests.lur.data.test_fuzz_readers import mutated
+from tests.lur.data.readers.damage import mutated
 
 ROOT = Path(__file__).resolve().parents[3]
 STATE = {"a": jnp.arange(6.0).reshape(2, 3), "b": jnp.zeros(2, jnp.int32)}

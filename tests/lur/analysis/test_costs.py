@@ -10,7 +10,7 @@ import pytest
 
 from lur.analysis.costs import Cost, Machine, cost, ring, seconds
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DEVICES = 2
 PROGRAM = """
 import json, sys

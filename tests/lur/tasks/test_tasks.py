@@ -41,7 +41,7 @@ def task(request, cache):
 
 def batch_of(task, rows, train=True):
     examples = gather(dict(task.store.features), task.store.widths, np.asarray(rows))
-    return task.view(jax.random.key(0), examples) if train else task.plain(examples)
+    return task.view(jax.random.key(0), examples) if train else task.eval_view(examples)
 
 
 def test_a_task_is_whole(task):
@@ -130,14 +130,14 @@ def test_random_crops_and_the_central_one():
     image = np.arange(32 * 32 * 3, dtype=np.uint32).reshape(1, 32, 32, 3)
     raw = in_memory([("a", {"image": (image % 251).astype(np.uint8), "label": np.array([7], np.int32)})])
     task = tasks.load("cifar100", store=raw)
-    plain = np.asarray(batch_of(task, [0], train=False)["image"][0])
+    central = np.asarray(batch_of(task, [0], train=False)["image"][0])
     window = (image[0, 4:28, 4:28] % 251).astype(np.float64)
-    np.testing.assert_allclose(plain, (window - window.mean()) / window.std(), rtol=2e-4, atol=1e-5)
+    np.testing.assert_allclose(central, (window - window.mean()) / window.std(), rtol=2e-4, atol=1e-5)
     examples = gather(dict(task.store.features), {}, np.zeros(1, int))
     views = [np.asarray(task.view(jax.random.key(k), examples)["image"][0]) for k in range(12)]
     assert len({view.tobytes() for view in views}) == 12
     assert all(view.shape == (24, 24, 3) and abs(view.mean()) < 1e-5 for view in views)
-    assert tasks.load("cifar100", store=raw, crop=32).plain(examples)["image"].shape == (1, 32, 32, 3)
+    assert tasks.load("cifar100", store=raw, crop=32).eval_view(examples)["image"].shape == (1, 32, 32, 3)
 
 
 @pytest.mark.x64
@@ -174,7 +174,7 @@ def test_prepared_stores_are_cached_and_recognised():
         ("femnist", {"heterogeneity": -1.0}, "heterogeneity must be finite and >= 0, got -1.0"),
         ("cifar100", {"crop": 33}, "crop must be between 1 and 32, got 33"),
         ("stackoverflow_tp", {"over_tags": "max"}, "over_tags must be 'mean' or 'sum'"),
-        ("stackoverflow_tp", {"vocabulary_size": 0}, "at least 1 word"),
+        ("stackoverflow_tp", {"vocabulary_size": 0}, "size of a vocabulary must be >= 1, got 0"),
         ("quadratic", {"A": np.zeros((2, 3, 3)), "c": np.zeros((2, 2))}, "A and c must be"),
         ("quadratic", {"A": np.ones((2, 1, 1)), "c": np.ones((2, 1)), "p": [0.3, 0.7]}, "p must be uniform"),
     ],

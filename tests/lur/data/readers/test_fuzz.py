@@ -19,7 +19,8 @@ import pytest
 from lur.data.readers import archive, counts, example_proto, fedjax_sqlite, leaf_json, tff_hdf5, tff_sqlite
 from lur.data.store import StoreError
 from lur.data.writer import write_store
-from tests.lur.data import writers
+from tests.lur.data.readers import writers
+from tests.lur.data.readers.damage import mutated
 
 FILES, SEED = 1000, 0
 LIMIT = 2**26
@@ -37,39 +38,6 @@ POSTS = {
 PIXELS = np.linspace(0, 1, 784, dtype=np.float32).round(1)
 DIGITS = {"w": {"pixels": PIXELS.reshape(1, 28, 28), "label": np.array([61], np.int32)}}
 ROLES = {"PLAY_ROLE": {"x": [b"a" * 80, b"b" * 80], "y": [b"\n", b"c"]}}
-EXTREMES = (b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\x80" * 10, b"\x01\0\0\0")
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch):
-    """Thousands of small stores: waiting for the disk is not what is tested."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)
-
-
-def mutated(content: bytes, rng: np.random.Generator) -> bytes:
-    """The content with one to three damages: bytes flipped, cut, inserted, moved, repeated, set to extremes."""
-    data = bytearray(content)
-    for _ in range(rng.choice([1, 1, 1, 2, 3])):
-        at = int(rng.integers(0, len(data) + 1))
-        size = int(rng.integers(1, 33))
-        match rng.integers(0, 8):
-            case 0 | 1 | 2:
-                for place in rng.integers(0, max(len(data), 1), size=rng.choice([1, 1, 2, 8])).tolist():
-                    if place < len(data):
-                        data[place] ^= 1 << int(rng.integers(0, 8))
-            case 3:
-                del data[at:]
-            case 4:
-                data[at:at] = rng.bytes(size)
-            case 5:
-                start = int(rng.integers(0, len(data) + 1))
-                data[at : at + size] = data[start : start + size]
-            case 6:
-                del data[at : at + size]
-            case 7:
-                word = EXTREMES[int(rng.integers(0, len(EXTREMES)))]
-                data[at : at + len(word)] = word
-    return bytes(data)
 
 
 def complaint(file: Path, read: Callable[[Path], object]) -> str | None:

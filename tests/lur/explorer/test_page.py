@@ -14,7 +14,7 @@ import pytest
 
 from lur.explorer import page as explorer
 from lur.explorer.serve import server
-from tests.lur.explorer import expected, found_at
+from tests.lur.explorer.expected_numbers import expected, found_at
 
 READ = """async (hash) => {
     if (location.hash !== hash) {

@@ -14,7 +14,7 @@ from lur.data.readers import samples
 from lur.data.store import StoreError
 from lur.data.writer import in_memory
 
-REAL = Path(__file__).resolve().parents[4] / "shared" / "data"
+REAL = Path(__file__).resolve().parents[5] / "shared" / "data"
 
 ROLES = {
     "train": {"HAMLET": ["To be,\nor not", "Words."], "MUTE": [], "OPHÉLIE": ["Là"]},
