@@ -1,1 +1,1 @@
-"""Benchmarks: `speed` measures rounds per second against other ways to run the same rounds."""
+"""Benchmarks, in the repository only: `speed` measures rounds, `data` the client store, `paper` reproduces figures."""

@@ -1,1 +1,1 @@
-"""How the client store behaves at the size of Stack Overflow."""
+"""Benchmark of the client store at the size of Stack Overflow."""

@@ -1,1 +1,1 @@
-"""The paper's experiments, one file each."""
+"""The paper's figures and tables, one file each, and the runs and verdicts they share."""

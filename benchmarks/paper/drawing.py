@@ -1,4 +1,4 @@
-"""What the figures share: curves by gamma, the numbers behind them as CSV, the verdicts as JSON."""
+"""Shared by the figures: curves by gamma, their numbers as CSV, verdicts as JSON."""
 
 import csv
 import json
@@ -18,26 +18,36 @@ from lur.runs.sweep_results import Cell, power
 
 
 class Line(NamedTuple):
-    """A cell with its name in the legend."""
+    """A curve of a figure.
+
+    Attributes:
+        label: Its name in the legend.
+        cell: The cell of a sweep that it shows.
+    """
 
     label: str
     cell: Cell
 
 
 class Made(NamedTuple):
-    """A figure or table: its files, and what it says."""
+    """A finished figure or table.
+
+    Attributes:
+        paths: The files written.
+        statements: Its verdicts.
+    """
 
     paths: list[Path]
     statements: list[Statement]
 
 
 def is_evaluated(task: str) -> bool:
-    """Whether f(x) is drawn; of Stack Overflow the loss of the round's clients, as in the paper."""
+    """Whether to draw f(x); for Stack Overflow, the paper draws the loss of the round's clients instead."""
     return task not in YOGI
 
 
 def by_gamma(cells: Sequence[Cell], with_eta: bool = False) -> list[Line]:
-    """The cells that did not diverge, named by their rates."""
+    """The cells that did not diverge, labelled by their rates."""
     return [
         Line(rf"$\gamma$ = {cell.gamma:g}" + (rf", $\eta$ = {tex(cell.eta)}" if with_eta else ""), cell)
         for cell in cells
@@ -46,15 +56,15 @@ def by_gamma(cells: Sequence[Cell], with_eta: bool = False) -> list[Line]:
 
 
 def tex(rate: float) -> str:
-    """A rate in a legend."""
-    text = power(rate)
-    return f"$10^{{{text[3:]}}}$" if text.startswith("10^") else text
+    """A rate as LaTeX for a legend."""
+    label = power(rate)
+    return f"$10^{{{label[3:]}}}$" if label.startswith("10^") else label
 
 
 def curves(
     lab: Lab, name: str, tasks: Sequence[str], lines_of: Callable[[str], list[Line]], title: str, out: Path
 ) -> list[Path]:
-    """One panel per task, training loss against rounds."""
+    """Draws one panel per task: training loss against rounds."""
     figure, axes = plots.panels(len(tasks))
     axes = [axes] if len(tasks) == 1 else axes
     rows: list[Sequence[Any]] = []
@@ -64,23 +74,23 @@ def curves(
             rounds, losses = curve_of(line.cell, block, is_evaluated(task))
             style = "--" if line.label.startswith("decay") else "-"
             ax.plot(rounds, losses, style, color=plots.COLOURS[k % len(plots.COLOURS)], label=line.label)
-            plain = "decay" if style == "--" else "constant"
+            rates = "decay" if style == "--" else "constant"
             rows += [
-                (task, plain, line.cell.gamma, line.cell.eta, t, f"{v:.9g}")
+                (task, rates, line.cell.gamma, line.cell.eta, t, f"{v:.9g}")
                 for t, v in zip(rounds, losses, strict=True)
             ]
-        ax.set(title=headed(NAMES[task], lab.data(task)), xlabel="round", yscale="log")
+        ax.set(title=panel_title(NAMES[task], lab.data(task)), xlabel="round", yscale="log")
         ax.title.set_fontsize(7)
         ax.legend(fontsize=6)
     axes[0].set_ylabel("training loss")
     figure.suptitle(f"{title} (scale: {lab.scale})", fontsize=9)
-    return written(figure, name, ("task", "rates", "gamma", "eta", "round", "loss"), rows, out)
+    return save(figure, name, ("task", "rates", "gamma", "eta", "round", "loss"), rows, out)
 
 
 def norms(
     lab: Lab, name: str, tasks: Sequence[str], lines_of: Callable[[str], list[Line]], title: str, out: Path
 ) -> list[Path]:
-    """One panel per task: mean and spread of ||q_t|| per block of rounds."""
+    """Draws one panel per task: mean and standard deviation of ||q_t|| per block of rounds."""
     figure, axes = plots.panels(len(tasks))
     axes = [axes] if len(tasks) == 1 else axes
     rows: list[Sequence[Any]] = []
@@ -99,28 +109,28 @@ def norms(
                 (task, line.cell.gamma, line.cell.eta, t, f"{m:.9g}", f"{s:.9g}")
                 for t, m, s in zip(ends, mean, deviation, strict=True)
             ]
-        ax.set(title=headed(f"{NAMES[task]}, blocks of {block} rounds", lab.data(task)), xlabel="round")
+        ax.set(title=panel_title(f"{NAMES[task]}, blocks of {block} rounds", lab.data(task)), xlabel="round")
         ax.title.set_fontsize(7)
         ax.legend(fontsize=6)
     axes[0].set_ylabel(r"$\|q_t\|$")
     figure.suptitle(f"{title} (scale: {lab.scale})", fontsize=9)
-    return written(figure, name, ("task", "gamma", "eta", "round", "mean", "spread"), rows, out)
+    return save(figure, name, ("task", "gamma", "eta", "round", "mean", "spread"), rows, out)
 
 
-def headed(name: str, data: str) -> str:
-    """A panel's title: the task and its data, in lines that fit."""
+def panel_title(name: str, data: str) -> str:
+    """The title of a panel: the task and its data, wrapped."""
     return "\n".join([name, *wrap(data, 50)])
 
 
-def written(figure: Any, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]], out: Path) -> list[Path]:
-    """The picture and its numbers."""
+def save(figure: Any, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]], out: Path) -> list[Path]:
+    """Writes the figure and its numbers."""
     paths = [*plots.save(figure, out, name), out / f"{name}.csv"]
-    table(paths[-1], header, rows)
+    write_csv(paths[-1], header, rows)
     return paths
 
 
-def table(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Rows as CSV."""
+def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Writes rows as CSV."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -129,7 +139,7 @@ def table(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> N
 
 
 def record(lab: Lab, name: str, title: str, tasks: Sequence[str], made: Made, out: Path) -> Made:
-    """The verdicts of a figure as NAME.json, with what made it."""
+    """Writes the verdicts of a figure as NAME.json, with its data, sizes and environment."""
     entry = {
         "name": name,
         "title": title,
@@ -137,7 +147,7 @@ def record(lab: Lab, name: str, title: str, tasks: Sequence[str], made: Made, ou
         "data": {task: lab.data(task) for task in tasks},
         "rounds": {task: case(task, lab.scale).run.rounds for task in tasks},
         "files": [path.name for path in made.paths],
-        "verdicts": [one._asdict() for one in made.statements],
+        "verdicts": [statement._asdict() for statement in made.statements],
         "environment": {name: value for name, value in environment().items() if name != "host"},
     }
     path = out / f"{name}.json"

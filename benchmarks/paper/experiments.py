@@ -1,6 +1,6 @@
-"""The runs behind the figures: for each task one sweep over (gamma, eta), and LocalUpdateDecay.
+"""The runs behind the figures: for each task a sweep over (gamma, eta), and LocalUpdateDecay.
 
-They are made once, in run folders, and resumed where they were cut; all figures and tables are drawn from them.
+They run once, in run folders, and resume after an interruption; all figures and tables read them.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.paper.scales import Scale, case
 from lur import tasks
-from lur.runs import sweep_results as tuning
+from lur.runs import sweep_results
 from lur.runs.stopping import Stop
 from lur.runs.sweep_results import Cell, Swept
 from lur.runs.sweep_run import sweep_in
@@ -21,11 +21,18 @@ from lur.training.sweeps import Sweep
 
 
 class Interrupted(KeyboardInterrupt):
-    """The sweep under way wrote its checkpoint."""
+    """The user interrupted a sweep, which wrote its checkpoint."""
 
 
 class Decayed(NamedTuple):
-    """LocalUpdateDecay of a task: the first gamma of which some eta trains, its best cell, and those that diverged."""
+    """LocalUpdateDecay of a task.
+
+    Attributes:
+        gamma: The largest first gamma with which some eta trains; None if there is none.
+        cell: The best cell with this gamma.
+        swept: The sweep over eta with this gamma.
+        refused: Larger gammas that no eta trains.
+    """
 
     gamma: float | None
     cell: Cell | None
@@ -34,7 +41,16 @@ class Decayed(NamedTuple):
 
 
 class Lab:
-    """Where the runs of a scale are kept, and what else they need."""
+    """The runs of one scale.
+
+    Attributes:
+        runs: Folder of the run folders.
+        scale: Name of the scale.
+        say: Receives lines of progress.
+        stop: Set by a signal that asks to stop.
+        only: Tasks to restrict figures to; all tasks of the scale if empty.
+        stores: Imported stores by task.
+    """
 
     def __init__(
         self,
@@ -50,66 +66,68 @@ class Lab:
         self.only = tuple(only)
         self.stop = Stop() if stop is None else stop
         self.stores = stores or {}
-        self.found: dict[Path, Swept] = {}
+        self._sweeps: dict[Path, Swept] = {}
 
     def task(self, run: Run) -> Any:
-        """The task of a run, its data loaded once."""
+        """The task of a run; its data are loaded once."""
         from lur.data.store import open_store
 
         options: dict[str, Any] = {"clients": run.clients, "heterogeneity": run.heterogeneity, "seed": run.data_seed}
         if run.store is not None:
             options["store"] = open_store(run.store)
-        return loaded(run.task, **options)
+        return load_once(run.task, **options)
 
     def run_of(self, name: str) -> Run:
-        """What the runs of a task share at this scale."""
+        """The configuration that the runs of a task share at this scale."""
         run = case(name, self.scale).run
         return replace(run, store=self.stores[name], clients=None) if name in self.stores else run
 
     def swept(self, path: Path, sweep: Sweep) -> Swept:
-        """A sweep, run or resumed or read, once."""
-        if path in self.found:
-            return self.found[path]
-        with closing(sweep_in(path, self.task(sweep.run), sweep, stop=self.stop, chunk=pace, say=self.say)) as parts:
+        """A sweep: run, resumed or read from its folder, once."""
+        if path in self._sweeps:
+            return self._sweeps[path]
+        with closing(
+            sweep_in(path, self.task(sweep.run), sweep, stop=self.stop, chunk=rounds_between_stops, say=self.say)
+        ) as parts:
             for _ in parts:
                 pass
         if self.stop.signal is not None:
             raise Interrupted
-        self.found[path] = tuning.read_sweep(path)
-        return self.found[path]
+        self._sweeps[path] = sweep_results.read_sweep(path)
+        return self._sweeps[path]
 
     def grid(self, name: str) -> Swept:
         """The sweep of a task over gamma and eta."""
-        own = case(name, self.scale)
-        return self.swept(self.runs / f"{name}-grid", Sweep(self.run_of(name), own.gammas, own.etas))
+        sizes = case(name, self.scale)
+        return self.swept(self.runs / f"{name}-grid", Sweep(self.run_of(name), sizes.gammas, sizes.etas))
 
     def decay(self, name: str) -> Decayed:
-        """LocalUpdateDecay of a task, from its largest gamma that does not diverge, eta tuned."""
-        own = case(name, self.scale)
+        """LocalUpdateDecay of a task from its largest gamma that does not diverge, with the best eta."""
+        sizes = case(name, self.scale)
         rule: dict[str, Any] = {"decay": "paper"}
-        rule |= {f"decay_{name}": own.wait for name in ("window", "patience", "cooldown")}
+        rule |= {f"decay_{name}": sizes.wait for name in ("window", "patience", "cooldown")}
         run, refused = replace(self.run_of(name), **rule), []
-        for gamma in sorted(own.first_gammas, reverse=True):
-            found = self.swept(self.runs / f"{name}-decay-{gamma:g}", Sweep(run, (gamma,), own.decay_etas))
-            best = tuning.best_of(found.cells, run.rounds)
-            if best is not None and tuning.settles(best, run.rounds):
-                return Decayed(gamma, best, found, tuple(refused))
+        for gamma in sorted(sizes.first_gammas, reverse=True):
+            swept = self.swept(self.runs / f"{name}-decay-{gamma:g}", Sweep(run, (gamma,), sizes.decay_etas))
+            best = sweep_results.best_of(swept.cells, run.rounds)
+            if best is not None and sweep_results.settles(best, run.rounds):
+                return Decayed(gamma, best, swept, tuple(refused))
             refused.append(gamma)
         return Decayed(None, None, None, tuple(refused))
 
     def data(self, name: str) -> str:
-        """What the data of a task are, in words."""
+        """A description of the data of a task."""
         store = self.task(self.run_of(name)).store
         kind = "generated data" if store.about.get("generated") else str(store.about.get("source", "data"))
         return f"{kind}, {store.clients:,} clients, {store.examples:,} examples"
 
 
 @cache
-def loaded(name: str, **options: Any) -> Any:
-    """A task, with its data in memory once."""
+def load_once(name: str, **options: Any) -> Any:
+    """The task of this name with these options; loads its data once."""
     return tasks.load(name, **options)
 
 
-def pace(seconds: float) -> int:
-    """Rounds between two chances to stop."""
+def rounds_between_stops(seconds: float) -> int:
+    """Rounds after which a sweep checks whether to stop, given the seconds of a round: about a second."""
     return int(1.0 / max(seconds, 1e-4))

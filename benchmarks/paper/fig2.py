@@ -2,10 +2,10 @@
 
     lur reproduce fig2 --scale small
 
-On two cores: seconds at scale smoke; at scale small what its sweeps take (digits a minute, FEMNIST and Stack
-Overflow TP several), once for all figures; at scale paper days of a CPU, so an accelerator.
+On two cores: seconds at scale smoke; at scale small one minute for digits and several for FEMNIST and Stack Overflow
+TP, whose sweeps all figures share. Scale paper needs an accelerator: it would take days on a CPU.
 
-Expect: larger gammas fall faster at first and end higher.
+Expect: the loss of larger gammas falls faster at first and ends higher.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ TITLE = "LocalUpdate with constant server rate, $\\eta$ = 0.01"
 
 
 def make(lab: Lab, out: Path) -> Made:
-    """Draw it and judge it."""
+    """Draws the figure and computes its verdicts."""
     tasks = lab.only or tasks_of("sgd", lab.scale)
     paths = curves(lab, "fig2", tasks, lambda task: by_gamma(column(lab.grid(task), ETA)), TITLE, out)
     statements = [

@@ -2,8 +2,8 @@
 
     lur reproduce fig3 --scale small
 
-On two cores: seconds at scale smoke; at scale small what its sweeps take (digits a minute, FEMNIST and Stack
-Overflow TP several), once for all figures; at scale paper days of a CPU, so an accelerator.
+On two cores: seconds at scale smoke; at scale small one minute for digits and several for FEMNIST and Stack Overflow
+TP, whose sweeps all figures share. Scale paper needs an accelerator: it would take days on a CPU.
 
 Expect: smaller gammas have larger updates. The paper shows CIFAR-100.
 """
@@ -19,7 +19,7 @@ TITLE = "Norm of the update, $\\eta$ = 0.01"
 
 
 def make(lab: Lab, out: Path) -> Made:
-    """Draw it and judge it."""
+    """Draws the figure and computes its verdicts."""
     tasks = lab.only or tasks_of("sgd", lab.scale)
     if lab.scale == "paper" and not lab.only:
         tasks = ("cifar100",)

@@ -1,9 +1,9 @@
-"""Figure 4: training loss of vanilla FedAvg, gamma = eta: the diagonal of the sweep.
+"""Figure 4: training loss of vanilla FedAvg, where gamma = eta: the diagonal of the sweep.
 
     lur reproduce fig4 --scale small
 
-On two cores: seconds at scale smoke; at scale small what its sweeps take (digits a minute, FEMNIST and Stack
-Overflow TP several), once for all figures; at scale paper days of a CPU, so an accelerator.
+On two cores: seconds at scale smoke; at scale small one minute for digits and several for FEMNIST and Stack Overflow
+TP, whose sweeps all figures share. Scale paper needs an accelerator: it would take days on a CPU.
 
 Expect: no tied pair is the best of the grid. The paper shows CIFAR-100.
 """
@@ -20,7 +20,7 @@ TITLE = "Vanilla FedAvg, $\\gamma = \\eta$"
 
 
 def make(lab: Lab, out: Path) -> Made:
-    """Draw it and judge it."""
+    """Draws the figure and computes its verdicts."""
     tasks = lab.only or tasks_of("sgd", lab.scale)
     if lab.scale == "paper" and not lab.only:
         tasks = ("cifar100",)

@@ -2,8 +2,8 @@
 
     lur reproduce fig5 --scale small
 
-On two cores: seconds at scale smoke; at scale small what its sweeps take (digits a minute, FEMNIST and Stack
-Overflow TP several), once for all figures; at scale paper days of a CPU, so an accelerator.
+On two cores: seconds at scale smoke; at scale small one minute for digits and several for FEMNIST and Stack Overflow
+TP, whose sweeps all figures share. Scale paper needs an accelerator: it would take days on a CPU.
 
 Expect: the gap between gammas is smaller than in Figure 2.
 """
@@ -20,7 +20,7 @@ TITLE = "LocalUpdate with tuned server rate"
 
 
 def make(lab: Lab, out: Path) -> Made:
-    """Draw it and judge it."""
+    """Draws the figure and computes its verdicts."""
     tasks = lab.only or tasks_of("sgd", lab.scale)
     paths = curves(lab, "fig5", tasks, lambda task: by_gamma(best_cells(lab.grid(task)), with_eta=True), TITLE, out)
     statements = [judge(task, lab.grid(task)) for task in tasks for judge in (large_gamma_wins, etas_rise)]

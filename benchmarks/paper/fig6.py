@@ -1,11 +1,11 @@
-"""Figure 6: Stack Overflow with a server of Yogi, eta = 0.01: the loss of the rounds' clients before training.
+"""Figure 6: Stack Overflow with Yogi as the server optimiser, eta = 0.01: loss of each round's clients before training.
 
     lur reproduce fig6 --scale small
 
-On two cores: seconds at scale smoke; at scale small what its sweeps take (digits a minute, FEMNIST and Stack
-Overflow TP several), once for all figures; at scale paper days of a CPU, so an accelerator.
+On two cores: seconds at scale smoke; at scale small one minute for digits and several for FEMNIST and Stack Overflow
+TP, whose sweeps all figures share. Scale paper needs an accelerator: it would take days on a CPU.
 
-Expect: as Figure 2, and little difference between all but the largest gammas.
+Expect: as in Figure 2; all gammas but the largest differ little.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ TITLE = "Stack Overflow with Yogi, constant server rate $\\eta$ = 0.01"
 
 
 def make(lab: Lab, out: Path) -> Made:
-    """Draw it and judge it."""
+    """Draws the figure and computes its verdicts."""
     tasks = lab.only or tasks_of("yogi", lab.scale)
     paths = curves(lab, "fig6", tasks, lambda task: by_gamma(column(lab.grid(task), ETA)), TITLE, out)
     statements = [

@@ -1,9 +1,9 @@
-"""Figure 7: Stack Overflow with a server of Yogi, the best eta for each gamma.
+"""Figure 7: Stack Overflow with Yogi as the server optimiser, the best eta for each gamma.
 
     lur reproduce fig7 --scale small
 
-On two cores: seconds at scale smoke; at scale small what its sweeps take (digits a minute, FEMNIST and Stack
-Overflow TP several), once for all figures; at scale paper days of a CPU, so an accelerator.
+On two cores: seconds at scale smoke; at scale small one minute for digits and several for FEMNIST and Stack Overflow
+TP, whose sweeps all figures share. Scale paper needs an accelerator: it would take days on a CPU.
 
 Expect: smaller gammas end lower on tag prediction.
 """
@@ -20,7 +20,7 @@ TITLE = "Stack Overflow with Yogi, tuned server rate"
 
 
 def make(lab: Lab, out: Path) -> Made:
-    """Draw it and judge it."""
+    """Draws the figure and computes its verdicts."""
     tasks = lab.only or tasks_of("yogi", lab.scale)
     paths = curves(lab, "fig7", tasks, lambda task: by_gamma(best_cells(lab.grid(task)), with_eta=True), TITLE, out)
     statements = [judge(task, lab.grid(task)) for task in tasks for judge in (small_gamma_wins, etas_rise)]

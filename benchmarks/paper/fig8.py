@@ -1,11 +1,11 @@
-"""Figure 8: LocalUpdateDecay, started with the largest gamma that does not diverge, beside the tuned rates.
+"""Figure 8: LocalUpdateDecay from the largest gamma that does not diverge, against tuned rates.
 
     lur reproduce fig8 --scale small
 
-On two cores: seconds at scale smoke; at scale small what its sweeps take (digits a minute, FEMNIST and Stack
-Overflow TP several), once for all figures; at scale paper days of a CPU, so an accelerator.
+On two cores: seconds at scale smoke; at scale small one minute for digits and several for FEMNIST and Stack Overflow
+TP, whose sweeps all figures share. Scale paper needs an accelerator: it would take days on a CPU.
 
-Expect: it ends as low as the best gamma, without tuning gamma.
+Expect: LocalUpdateDecay ends as low as the best gamma, without tuning gamma.
 """
 
 from pathlib import Path
@@ -20,13 +20,13 @@ TITLE = "LocalUpdateDecay against tuned rates"
 
 
 def make(lab: Lab, out: Path) -> Made:
-    """Draw it and judge it."""
+    """Draws the figure and computes its verdicts."""
     tasks = lab.only or tasks_of("sgd", lab.scale)
 
     def lines(task: str) -> list[Line]:
         decayed = lab.decay(task)
-        own = by_gamma(best_cells(lab.grid(task)), with_eta=True)
-        return own if decayed.cell is None else [*own, Line(f"decay from {decayed.gamma:g}", decayed.cell)]
+        tuned = by_gamma(best_cells(lab.grid(task)), with_eta=True)
+        return tuned if decayed.cell is None else [*tuned, Line(f"decay from {decayed.gamma:g}", decayed.cell)]
 
     paths = curves(lab, "fig8", tasks, lines, TITLE, out)
     statements = [decay_matches(task, lab.grid(task), lab.decay(task)) for task in tasks]

@@ -1,7 +1,7 @@
-"""The paper's effect against the dial: with eta fixed, a larger gamma leads early and loses late, if clients differ.
+"""The paper's effect at several heterogeneities: with eta fixed, a larger gamma leads early and loses late.
 
-For each setting of the built-in data's heterogeneity and each gamma: one run, the true loss f(x) every few rounds.
-`verdict` computes from the curves whether the effect is there and whether it fades with the dial.
+One run for each heterogeneity of the built-in data and each gamma evaluates the true loss f(x) every few rounds.
+`verdict` computes from the curves whether the effect appears and whether it fades as clients become more similar.
 """
 
 import csv
@@ -14,12 +14,24 @@ from lur.training.loop import Run, train
 
 
 class Setting(NamedTuple):
-    """What is run: eta is fixed, the smallest and the largest gamma are compared."""
+    """The runs of an experiment, which compares the smallest with the largest gamma.
+
+    Attributes:
+        task: Name of the task.
+        gammas: Client rates.
+        eta: The fixed server rate.
+        heterogeneities: Heterogeneities of the clients.
+        rounds: Rounds of each run.
+        every: Rounds between evaluations.
+        clients: Clients of the data; None for the task's.
+        clients_per_round: M; None for the task's.
+        batch_size: B; None for the task's.
+    """
 
     task: str
     gammas: tuple[float, ...]
     eta: float
-    dials: tuple[float, ...]
+    heterogeneities: tuple[float, ...]
     rounds: int = 300
     every: int = 10
     clients: int | None = None
@@ -28,9 +40,17 @@ class Setting(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """f(x) and accuracy after so many rounds, of one run."""
+    """Evaluations of one run.
 
-    dial: float
+    Attributes:
+        heterogeneity: Heterogeneity of the clients.
+        gamma: The client rate.
+        rounds: Rounds after which the model was evaluated.
+        losses: f(x) after these rounds.
+        accuracies: Accuracy after these rounds.
+    """
+
+    heterogeneity: float
     gamma: float
     rounds: tuple[int, ...]
     losses: tuple[float, ...]
@@ -45,9 +65,9 @@ SETTINGS = {
 }
 
 
-def curve(setting: Setting, dial: float, gamma: float) -> Curve:
-    """One run."""
-    task = tasks.load(setting.task, clients=setting.clients, heterogeneity=dial)
+def curve(setting: Setting, heterogeneity: float, gamma: float) -> Curve:
+    """Runs one client rate at one heterogeneity."""
+    task = tasks.load(setting.task, clients=setting.clients, heterogeneity=heterogeneity)
     config = Run(
         setting.task,
         rounds=setting.rounds,
@@ -58,60 +78,65 @@ def curve(setting: Setting, dial: float, gamma: float) -> Curve:
         batch_size=setting.batch_size,
         evaluate_every=setting.every,
     )
-    found = [(at.rounds, at.evaluation) for at in train(task, config, chunk=setting.every) if at.evaluation]
+    parts = train(task, config, chunk=setting.every)
+    evaluated = [(part.rounds, part.evaluation) for part in parts if part.evaluation]
     return Curve(
-        dial,
+        heterogeneity,
         gamma,
-        tuple(rounds for rounds, _ in found),
-        tuple(e.loss for _, e in found),
-        tuple(e.accuracy for _, e in found),
+        tuple(rounds for rounds, _ in evaluated),
+        tuple(e.loss for _, e in evaluated),
+        tuple(e.accuracy for _, e in evaluated),
     )
 
 
 def curves(setting: Setting, report: Callable[[str], None] = lambda line: None) -> list[Curve]:
-    """All runs of a setting."""
-    found = []
-    for dial in setting.dials:
+    """All runs of an experiment."""
+    finished = []
+    for heterogeneity in setting.heterogeneities:
         for gamma in setting.gammas:
-            found.append(curve(setting, dial, gamma))
-            last = found[-1]
-            report(f"heterogeneity {dial:g}, gamma {gamma:g}: f = {last.losses[-1]:.4f}, {last.accuracies[-1]:.1%}")
-    return found
+            finished.append(curve(setting, heterogeneity, gamma))
+            last = finished[-1]
+            end = f"f = {last.losses[-1]:.4f}, {last.accuracies[-1]:.1%}"
+            report(f"heterogeneity {heterogeneity:g}, gamma {gamma:g}: {end}")
+    return finished
 
 
 class Comparison(NamedTuple):
-    """The largest gamma against the smallest at one dial: where it led, and its loss over the other's at the end.
+    """The largest gamma compared with the smallest at one heterogeneity.
 
-    `lead` is the last round up to which the larger gamma was ahead from the start on, 0 if it never was.
+    Attributes:
+        heterogeneity: Heterogeneity of the clients.
+        lead: Last round up to which the larger gamma is ahead from the start; 0 if it never is.
+        late: Its final loss divided by that of the smaller gamma.
     """
 
-    dial: float
+    heterogeneity: float
     lead: int
     late: float
 
 
-def comparisons(found: Sequence[Curve]) -> list[Comparison]:
-    """One comparison per dial. The end is the mean over the last fifth of the curve."""
+def comparisons(curves: Sequence[Curve]) -> list[Comparison]:
+    """One comparison per heterogeneity. The final loss is the mean over the last fifth of the curve."""
     made = []
-    for dial in dict.fromkeys(c.dial for c in found):
-        own = sorted((c for c in found if c.dial == dial), key=lambda c: c.gamma)
-        small, large = own[0], own[-1]
+    for heterogeneity in dict.fromkeys(c.heterogeneity for c in curves):
+        ordered = sorted((c for c in curves if c.heterogeneity == heterogeneity), key=lambda c: c.gamma)
+        small, large = ordered[0], ordered[-1]
         lead = 0
         for t, a, b in zip(small.rounds, small.losses, large.losses, strict=True):
             if not b < a:
                 break
             lead = t
         tail = max(1, len(small.losses) // 5)
-        made.append(Comparison(dial, lead, sum(large.losses[-tail:]) / sum(small.losses[-tail:])))
+        made.append(Comparison(heterogeneity, lead, sum(large.losses[-tail:]) / sum(small.losses[-tail:])))
     return made
 
 
-def verdict(found: Sequence[Curve]) -> list[str]:
-    """The effect in sentences, each computed."""
-    rows = sorted(comparisons(found), key=lambda row: row.dial)
-    last = max(c.rounds[-1] for c in found)
+def verdict(curves: Sequence[Curve]) -> list[str]:
+    """Sentences that say, from the curves, whether the effect appears."""
+    rows = sorted(comparisons(curves), key=lambda row: row.heterogeneity)
+    last = max(c.rounds[-1] for c in curves)
     lines = [
-        f"heterogeneity {row.dial:g}: the largest gamma "
+        f"heterogeneity {row.heterogeneity:g}: the largest gamma "
         + (f"leads up to round {row.lead}" if row.lead else "never leads from the start")
         + f"; at the end its loss is {row.late:.2f} times that of the smallest"
         for row in rows
@@ -120,34 +145,34 @@ def verdict(found: Sequence[Curve]) -> list[str]:
     appears = 0 < top.lead < last and top.late > 1
     fades = abs(bottom.late - 1) < abs(top.late - 1) / 2 or bottom.late <= 1
     lines.append(
-        f"ahead early and behind late at the highest dial: {'yes' if appears else 'no'}; "
-        f"the late loss fades with the dial: {'yes' if fades else 'no'}"
+        f"ahead early and behind late at the highest heterogeneity: {'yes' if appears else 'no'}; "
+        f"the late loss fades with the heterogeneity: {'yes' if fades else 'no'}"
     )
     return lines
 
 
-def write(setting: Setting, found: Sequence[Curve], folder: Path) -> list[Path]:
-    """The curves as a picture (SVG and PNG) and as CSV."""
-    figure, axes = plots.panels(len(setting.dials), sharey=True)
-    axes = [axes] if len(setting.dials) == 1 else axes
-    for ax, dial in zip(axes, setting.dials, strict=True):
-        for each in (c for c in found if c.dial == dial):
+def write(setting: Setting, curves: Sequence[Curve], folder: Path) -> list[Path]:
+    """Writes the curves as a figure (SVG and PNG) and as CSV."""
+    figure, axes = plots.panels(len(setting.heterogeneities), sharey=True)
+    axes = [axes] if len(setting.heterogeneities) == 1 else axes
+    for ax, heterogeneity in zip(axes, setting.heterogeneities, strict=True):
+        for each in (c for c in curves if c.heterogeneity == heterogeneity):
             ax.plot(each.rounds, each.losses, label=rf"$\gamma$ = {each.gamma:g}")
-        ax.set(title=f"heterogeneity {dial:g}", xlabel="round", yscale="log")
+        ax.set(title=f"heterogeneity {heterogeneity:g}", xlabel="round", yscale="log")
     axes[0].set_ylabel("f(x)")
     axes[0].legend()
-    figure.suptitle(rf"{setting.task} ({origin(setting.task)}), $\eta$ = {setting.eta:g}", fontsize=9)
+    figure.suptitle(rf"{setting.task} ({data_source(setting.task)}), $\eta$ = {setting.eta:g}", fontsize=9)
     name = f"heterogeneity-{setting.task}"
     paths: list[Any] = [*plots.save(figure, folder, name), folder / f"{name}.csv"]
     with paths[-1].open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(("heterogeneity", "gamma", "eta", "round", "loss", "accuracy"))
-        for each in found:
+        for each in curves:
             for t, loss, accuracy in zip(each.rounds, each.losses, each.accuracies, strict=True):
-                rows.writerow((each.dial, each.gamma, setting.eta, t, f"{loss:.6g}", f"{accuracy:.6g}"))
+                rows.writerow((each.heterogeneity, each.gamma, setting.eta, t, f"{loss:.6g}", f"{accuracy:.6g}"))
     return paths
 
 
-def origin(task: str) -> str:
-    """What the data are."""
-    return "real digits, dealt to clients" if task == "digits" else "generated data"
+def data_source(task: str) -> str:
+    """A description of the data for the title."""
+    return "real digits, split among clients" if task == "digits" else "generated data"

@@ -1,11 +1,12 @@
 """Three scales of the paper's experiments.
 
-``paper``: its sizes and grids, for an accelerator and the real files; the paper does not print its number of rounds,
-here 10,000. ``small``: built-in data on a laptop, in minutes: fewer clients, rounds and rates, smaller M and B, and
-data as heterogeneous as the effect needs. ``smoke``: seconds, to see that everything runs; its verdicts mean nothing.
+``paper``: its sizes and grids, for an accelerator and the real files. The paper does not state its number of rounds;
+here it is 10,000. ``small``: minutes on a laptop with built-in data: fewer clients, rounds and rates, smaller M and B,
+and clients that differ enough to show the effect. ``smoke``: seconds, to check that everything runs; its verdicts
+mean nothing.
 
-FEMNIST, CIFAR-100 and Shakespeare go with a server of SGD, the two Stack Overflow tasks with Yogi. Below the paper's
-scale digits stands in for the tasks that a CPU cannot run.
+The server optimiser is SGD for FEMNIST, CIFAR-100 and Shakespeare and Yogi for the two Stack Overflow tasks. Below the
+paper's scale, digits replaces the tasks that a CPU cannot run.
 """
 
 from typing import Literal, NamedTuple
@@ -19,7 +20,17 @@ ETA = 0.01
 
 
 class Case(NamedTuple):
-    """One task at one scale: what all runs share, the grids, and how many rounds make a block of Figure 3."""
+    """One task at one scale.
+
+    Attributes:
+        run: Configuration that all runs share.
+        gammas: Client rates of the sweep.
+        etas: Server rates of the sweep.
+        first_gammas: First client rates that LocalUpdateDecay tries.
+        decay_etas: Server rates of LocalUpdateDecay.
+        wait: W = P = C of LocalUpdateDecay.
+        block: Rounds in a block of Figure 3.
+    """
 
     run: Run
     gammas: tuple[float, ...] = GAMMAS
@@ -27,7 +38,6 @@ class Case(NamedTuple):
     first_gammas: tuple[float, ...] = LARGEST_GAMMAS
     decay_etas: tuple[float, ...] = ETAS
     wait: int = 100
-    """W = P = C of LocalUpdateDecay."""
     block: int = 1000
 
 
@@ -67,7 +77,7 @@ SMALL = {
 
 
 def case(task: str, scale: Scale) -> Case:
-    """The sizes of a task at a scale. Tasks without small ones of their own take few rounds of very few clients."""
+    """The sizes of a task at a scale. Tasks that no smaller scale lists run few rounds with very few clients."""
     if scale == "paper":
         return Case(Run(task, 10_000, evaluate_every=None if task in YOGI else 100))
     known = (SMOKE if scale == "smoke" else SMALL).get(task)
@@ -81,7 +91,7 @@ def case(task: str, scale: Scale) -> Case:
 
 
 def tasks_of(group: Literal["sgd", "yogi"], scale: Scale) -> tuple[str, ...]:
-    """The tasks of a figure at a scale."""
+    """The tasks of the figures with this server optimiser at a scale."""
     pair = STAND_INS.get(scale, (SGD, YOGI))
     return pair[0] if group == "sgd" else pair[1]
 

@@ -1,13 +1,13 @@
-"""Table 1: how many clients and examples the datasets have, the paper's and the ones at hand.
+"""Table 1: clients and examples of the paper's datasets and of those used here.
 
     lur reproduce table1 --scale small
 
-Seconds. Expect: equal numbers only at scale paper with the real files (`--stores`).
+Seconds. Expect: equal numbers only at scale paper with the real files (`--store`).
 """
 
 from pathlib import Path
 
-from benchmarks.paper.drawing import Made, record, table
+from benchmarks.paper.drawing import Made, record, write_csv
 from benchmarks.paper.experiments import Lab
 from benchmarks.paper.scales import NAMES, tasks_of
 from benchmarks.paper.verdicts import Statement
@@ -23,7 +23,7 @@ PAPER = {
 
 
 def make(lab: Lab, out: Path) -> Made:
-    """Count."""
+    """Counts clients and examples and compares them with the paper's."""
     tasks = lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale))
     rows, statements = [], []
     for task in tasks:
@@ -31,9 +31,9 @@ def make(lab: Lab, out: Path) -> Made:
         expected = PAPER.get(task)
         rows.append((task, store.clients, store.examples, *(expected or ("", ""))))
         if expected is not None:
-            said = f"{NAMES[task]}: {expected[0]:,} clients, {expected[1]:,} examples"
+            claim = f"{NAMES[task]}: {expected[0]:,} clients, {expected[1]:,} examples"
             shows = f"{lab.data(task)}, as the task prepares them"
-            statements.append(Statement(task, said, shows, (store.clients, store.examples) == expected))
+            statements.append(Statement(task, claim, shows, (store.clients, store.examples) == expected))
     path = out / "table1.csv"
-    table(path, ("task", "clients", "examples", "paper_clients", "paper_examples"), rows)
+    write_csv(path, ("task", "clients", "examples", "paper_clients", "paper_examples"), rows)
     return record(lab, "table1", TITLE, tasks, Made([path], statements), out)

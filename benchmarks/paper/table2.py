@@ -1,14 +1,14 @@
-"""Table 2: gamma and eta of LocalUpdateDecay: the largest gamma that does not diverge, and the eta tuned for it.
+"""Table 2: rates of LocalUpdateDecay: the largest gamma that does not diverge, and the best eta for it.
 
     lur reproduce table2 --scale small
 
-As long as Figures 8 and 9, whose runs it shares. Expect: a large first gamma.
+Takes as long as Figures 8 and 9, whose runs it shares. Expect: a large first gamma.
 """
 
 import math
 from pathlib import Path
 
-from benchmarks.paper.drawing import Made, record, table
+from benchmarks.paper.drawing import Made, record, write_csv
 from benchmarks.paper.experiments import Lab
 from benchmarks.paper.scales import tasks_of
 from benchmarks.paper.verdicts import Statement
@@ -25,24 +25,30 @@ PAPER = {  # base-10 logarithms
 
 
 def make(lab: Lab, out: Path) -> Made:
-    """Choose them."""
+    """Writes the rates and compares them with the paper's."""
     tasks = lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale))
     rows, statements = [], []
     for task in tasks:
-        found = lab.decay(task)
-        log = ["", ""] if found.cell is None else [f"{math.log10(v):g}" for v in (found.cell.gamma, found.cell.eta)]
-        rows.append((task, *log, *PAPER.get(task, ("", "")), " ".join(f"{gamma:g}" for gamma in found.refused)))
+        decayed = lab.decay(task)
+        log = (
+            ["", ""] if decayed.cell is None else [f"{math.log10(v):g}" for v in (decayed.cell.gamma, decayed.cell.eta)]
+        )
+        rows.append((task, *log, *PAPER.get(task, ("", "")), " ".join(f"{gamma:g}" for gamma in decayed.refused)))
         if task in PAPER:
             gamma, eta = (10**value for value in PAPER[task])
             same = (
-                found.cell is not None and math.isclose(found.cell.gamma, gamma) and math.isclose(found.cell.eta, eta)
+                decayed.cell is not None
+                and math.isclose(decayed.cell.gamma, gamma)
+                and math.isclose(decayed.cell.eta, eta)
             )
             shows = (
-                "no gamma trains" if found.cell is None else f"gamma {found.cell.gamma:g}, eta {power(found.cell.eta)}"
+                "no gamma trains"
+                if decayed.cell is None
+                else f"gamma {decayed.cell.gamma:g}, eta {power(decayed.cell.eta)}"
             )
-            said = f"LocalUpdateDecay uses gamma {gamma:g}, eta {power(eta)}"
-            statements.append(Statement(task, said, shows, same))
+            claim = f"LocalUpdateDecay uses gamma {gamma:g}, eta {power(eta)}"
+            statements.append(Statement(task, claim, shows, same))
     path = out / "table2.csv"
     header = ("task", "log10_gamma", "log10_eta", "paper_log10_gamma", "paper_log10_eta", "gammas_that_diverged")
-    table(path, header, rows)
+    write_csv(path, header, rows)
     return record(lab, "table2", TITLE, tasks, Made([path], statements), out)

@@ -2,8 +2,8 @@
 
     lur reproduce table3 --scale small
 
-As long as the task's sweep, which the figures share. Expect: the paper's eta to within a step of the grid at its
-scale; generated data have rates of their own.
+Takes as long as the task's sweep, which the figures share. Expect: at the paper's scale, the paper's eta to within one
+step of the grid. Generated data have other best rates.
 """
 
 from pathlib import Path
@@ -18,5 +18,5 @@ PAPER = {1.0: -1.0, 0.1: -1.0, 0.01: -1.5, 0.001: -1.5, 0.0: -1.5}
 
 
 def make(lab: Lab, out: Path) -> Made:
-    """Tune."""
+    """Writes the table and compares it with the paper's."""
     return tuned_table.make(lab, out, "table3", TITLE, "cifar100", PAPER)

@@ -1,17 +1,17 @@
-"""What Tables 3 to 7 share: the best eta for each gamma beside the paper's."""
+"""Shared by Tables 3 to 7: the best eta for each gamma, compared with the paper's."""
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.paper.drawing import Made, record, table
+from benchmarks.paper.drawing import Made, record, write_csv
 from benchmarks.paper.experiments import Lab
 from benchmarks.paper.verdicts import Statement
 from lur.runs.sweep_results import power, tuned
 
 
 def make(lab: Lab, out: Path, name: str, title: str, task: str, paper: Mapping[float, float]) -> Made:
-    """The table of one task; `paper` has the base-10 logarithm of eta for each gamma."""
+    """Writes the table of one task; `paper` maps gamma to the base-10 logarithm of the paper's eta."""
     rows, statements = [], []
     for row in tuned(lab.grid(task)):
         printed = paper.get(row.gamma)
@@ -24,5 +24,5 @@ def make(lab: Lab, out: Path, name: str, title: str, task: str, paper: Mapping[f
             same = row.eta is not None and math.isclose(row.eta, 10**printed)
             statements.append(Statement(task, f"gamma {row.gamma:g}: eta {power(10**printed)}", shows, same))
     path = out / f"{name}.csv"
-    table(path, ("task", "gamma", "log10_eta", "loss", "diverged", "cells", "paper_log10_eta"), rows)
+    write_csv(path, ("task", "gamma", "log10_eta", "loss", "diverged", "cells", "paper_log10_eta"), rows)
     return record(lab, name, title, (task,), Made([path], statements), out)

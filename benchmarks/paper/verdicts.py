@@ -1,7 +1,4 @@
-"""Does the phenomenon appear? What the paper says, what these runs show, and whether they agree: computed, not written.
-
-`agrees` is None where the runs cannot tell: too few cells are left.
-"""
+"""Verdicts: a statement of the paper, what these runs show, and whether they agree, computed from the runs."""
 
 import itertools
 import math
@@ -13,12 +10,19 @@ import numpy as np
 from benchmarks.paper.heterogeneity import Curve, comparisons
 from lur.runs.sweep_results import Cell, Swept, power, tail, tuned
 
-NEAR = 1.05
-"""Losses up to this factor apart count as comparable."""
+COMPARABLE = 1.05
+"""Two losses are comparable if their ratio is at most this."""
 
 
 class Statement(NamedTuple):
-    """One sentence of the paper beside what is seen here."""
+    """A statement of the paper and what the runs show.
+
+    Attributes:
+        task: Name of the task.
+        paper: The statement.
+        shows: What the runs show.
+        agrees: Whether they agree; None if too few cells are left to tell.
+    """
 
     task: str
     paper: str
@@ -27,21 +31,28 @@ class Statement(NamedTuple):
 
 
 def curve_of(cell: Cell, block: int, evaluated: bool) -> tuple[list[int], list[float]]:
-    """A cell's training curve: f(x) where it was evaluated, else the mean loss of the rounds' clients per block."""
+    """A cell's training curve: f(x) if it was evaluated, otherwise the mean loss of the rounds' clients per block."""
     if evaluated and cell.evaluations:
         return [t for t, *_ in cell.evaluations], [f for _, f, _ in cell.evaluations]
     ends = [*range(block, len(cell.loss) + 1, block)]
     return ends, [float(np.mean(cell.loss[t - block : t])) for t in ends]
 
 
-def column(found: Swept, eta: float) -> list[Cell]:
-    """The cells of a server rate that did not diverge, smallest gamma first."""
-    own = [cell for cell in found.cells if math.isclose(cell.eta, eta) and not cell.diverged]
-    return sorted(own, key=lambda cell: cell.gamma)
+def column(swept: Swept, eta: float) -> list[Cell]:
+    """The cells with a server rate that did not diverge, smallest gamma first."""
+    cells = [cell for cell in swept.cells if math.isclose(cell.eta, eta) and not cell.diverged]
+    return sorted(cells, key=lambda cell: cell.gamma)
 
 
 class Crossing(NamedTuple):
-    """A larger gamma against the smallest at one eta: ahead up to round `lead` (0: never), `late` times its loss."""
+    """A larger gamma compared with the smallest at one eta.
+
+    Attributes:
+        gamma: The larger gamma.
+        lead: Last round up to which it is ahead; 0 if it never is.
+        late: Its final loss divided by that of the smallest gamma.
+        last: Last round of the curves.
+    """
 
     gamma: float
     lead: int
@@ -50,12 +61,12 @@ class Crossing(NamedTuple):
 
     @property
     def appears(self) -> bool:
-        """Ahead early, behind late."""
+        """Whether it is ahead early and behind late."""
         return 0 < self.lead < self.last and self.late > 1
 
 
 def crossings(cells: Sequence[Cell], block: int, evaluated: bool) -> list[Crossing]:
-    """Each larger gamma against the smallest; the first cell is the smallest."""
+    """Compares each larger gamma with the smallest, which is the first cell."""
     curves = []
     for cell in cells:
         rounds, losses = curve_of(cell, block, evaluated)
@@ -69,16 +80,16 @@ def crossings(cells: Sequence[Cell], block: int, evaluated: bool) -> list[Crossi
     return made
 
 
-def early_and_late(task: str, found: Swept, eta: float, block: int, evaluated: bool) -> Statement:
-    """With eta fixed: a larger gamma leads early and loses late."""
-    said = "with a fixed server rate a larger gamma has the lower loss at first and is beaten or matched later"
-    cells = column(found, eta)
+def early_and_late(task: str, swept: Swept, eta: float, block: int, evaluated: bool) -> Statement:
+    """With eta fixed, a larger gamma leads early and loses late."""
+    claim = "with a fixed server rate a larger gamma has the lower loss at first and is beaten or matched later"
+    cells = column(swept, eta)
     rows = crossings(cells, block, evaluated)
     if not rows:
-        return Statement(task, said, f"eta {eta:g}: fewer than two gammas did not diverge", None)
-    there = [row for row in rows if row.appears]
-    if there:
-        best = max(there, key=lambda row: row.gamma)
+        return Statement(task, claim, f"eta {eta:g}: fewer than two gammas did not diverge", None)
+    appearing = [row for row in rows if row.appears]
+    if appearing:
+        best = max(appearing, key=lambda row: row.gamma)
         shows = (
             f"eta {eta:g}: gamma {best.gamma:g} leads gamma {cells[0].gamma:g} up to round {best.lead} "
             f"and ends at {best.late:.3g} times its loss"
@@ -89,12 +100,12 @@ def early_and_late(task: str, found: Swept, eta: float, block: int, evaluated: b
         )
         shows = f"eta {eta:g}: no gamma leads gamma {cells[0].gamma:g} early and loses late ({ends} times its loss)"
     others = [
-        power(other) for other in found.sweep.server_lr
-        if not math.isclose(other, eta) and any(r.appears for r in crossings(column(found, other), block, evaluated))
+        power(other) for other in swept.sweep.server_lr
+        if not math.isclose(other, eta) and any(r.appears for r in crossings(column(swept, other), block, evaluated))
     ]  # fmt: skip
-    if len(found.sweep.server_lr) > 1:
+    if len(swept.sweep.server_lr) > 1:
         shows += f"; of the grid's other etas it appears at {', '.join(others) or 'none'}"
-    return Statement(task, said, shows, bool(there))
+    return Statement(task, claim, shows, bool(appearing))
 
 
 def spread(losses: Sequence[float]) -> float:
@@ -102,15 +113,15 @@ def spread(losses: Sequence[float]) -> float:
     return max(losses) - min(losses)
 
 
-def tuning_helps(task: str, found: Swept, eta: float) -> Statement:
+def tuning_helps(task: str, swept: Swept, eta: float) -> Statement:
     """Tuning eta for each gamma brings the gammas together."""
-    said = "tuning the server rate mitigates the suboptimality of gamma > 0: the gap between gammas shrinks"
-    rounds = found.sweep.run.rounds
-    best = {row.gamma: row.loss for row in tuned(found) if row.eta is not None}
-    fixed = {cell.gamma: tail(cell, rounds) for cell in column(found, eta)}
+    claim = "tuning the server rate mitigates the suboptimality of gamma > 0: the gap between gammas shrinks"
+    rounds = swept.sweep.run.rounds
+    best = {row.gamma: row.loss for row in tuned(swept) if row.eta is not None}
+    fixed = {cell.gamma: tail(cell, rounds) for cell in column(swept, eta)}
     both = sorted(set(best) & set(fixed))
     if len(both) < 2:
-        return Statement(task, said, f"fewer than two gammas are left at eta {eta:g}", None)
+        return Statement(task, claim, f"fewer than two gammas are left at eta {eta:g}", None)
     ends = [[losses[g] for g in both] for losses in (fixed, best)]
     before, after = (spread(losses) for losses in ends)
     ratios = [max(losses) / min(losses) for losses in ends]
@@ -118,83 +129,83 @@ def tuning_helps(task: str, found: Swept, eta: float) -> Statement:
         f"over {len(both)} gammas the gap between the largest and the smallest final loss is {before:.4g} at "
         f"eta {eta:g} and {after:.4g} with tuned eta; as a ratio {ratios[0]:.4g} and {ratios[1]:.4g}"
     )
-    return Statement(task, said, shows, after < before)
+    return Statement(task, claim, shows, after < before)
 
 
-def norms_fall(task: str, found: Swept, eta: float) -> Statement:
+def norms_fall(task: str, swept: Swept, eta: float) -> Statement:
     """The norm of the update falls with gamma."""
-    said = "smaller client rates lead to larger model updates: ||q_t|| falls with gamma"
-    cells = column(found, eta)
+    claim = "smaller client rates lead to larger model updates: ||q_t|| falls with gamma"
+    cells = column(swept, eta)
     if len(cells) < 2:
-        return Statement(task, said, f"fewer than two gammas did not diverge at eta {eta:g}", None)
+        return Statement(task, claim, f"fewer than two gammas did not diverge at eta {eta:g}", None)
     means = [float(np.mean(cell.norm)) for cell in cells]
     shows = "mean ||q_t||: " + ", ".join(f"{m:.3g} (gamma {c.gamma:g})" for c, m in zip(cells, means, strict=True))
-    return Statement(task, said, shows, all(b <= a for a, b in itertools.pairwise(means)))
+    return Statement(task, claim, shows, all(b <= a for a, b in itertools.pairwise(means)))
 
 
-def tied_is_not_best(task: str, found: Swept) -> Statement:
-    """gamma = eta does not reach the best of the grid."""
-    said = "gamma = eta (vanilla FedAvg) does not result in the best performance"
-    rounds = found.sweep.run.rounds
-    every = [tail(cell, rounds) for cell in found.cells]
-    tied = [tail(cell, rounds) for cell in found.cells if math.isclose(cell.gamma, cell.eta)]
+def tied_is_not_best(task: str, swept: Swept) -> Statement:
+    """gamma = eta does not reach the best loss of the grid."""
+    claim = "gamma = eta (vanilla FedAvg) does not result in the best performance"
+    rounds = swept.sweep.run.rounds
+    every = [tail(cell, rounds) for cell in swept.cells]
+    tied = [tail(cell, rounds) for cell in swept.cells if math.isclose(cell.gamma, cell.eta)]
     tied = [loss for loss in tied if math.isfinite(loss)]
     if not tied:
-        return Statement(task, said, "no cell with gamma = eta is left", None)
+        return Statement(task, claim, "no cell with gamma = eta is left", None)
     best = float(np.nanmin(every))
     shows = f"the best tied pair ends at {min(tied):.4g}, {min(tied) / best:.4g} times the best of the grid"
-    return Statement(task, said, shows, min(tied) > best)
+    return Statement(task, claim, shows, min(tied) > best)
 
 
-def small_gamma_wins(task: str, found: Swept) -> Statement:
-    """With tuned eta the smaller gamma ends lower: what the paper finds for tag prediction."""
-    said = "with tuned server rates the smaller gammas perform better (tag prediction)"
-    rows = sorted((row for row in tuned(found) if row.eta is not None), key=lambda row: row.gamma)
+def small_gamma_wins(task: str, swept: Swept) -> Statement:
+    """With tuned eta, the smaller gamma ends lower, as the paper finds for tag prediction."""
+    claim = "with tuned server rates the smaller gammas perform better (tag prediction)"
+    rows = sorted((row for row in tuned(swept) if row.eta is not None), key=lambda row: row.gamma)
     if len(rows) < 2:
-        return Statement(task, said, "fewer than two gammas are left", None)
+        return Statement(task, claim, "fewer than two gammas are left", None)
     shows = "final losses: " + ", ".join(
         f"{row.loss:.4g} (gamma {row.gamma:g}, eta {power(row.eta or 0)})" for row in rows
     )
-    return Statement(task, said, shows, rows[0].loss < rows[-1].loss)
+    return Statement(task, claim, shows, rows[0].loss < rows[-1].loss)
 
 
-def large_gamma_wins(task: str, found: Swept) -> Statement:
-    """With tuned eta the larger gamma is ahead at first and matched at the end."""
-    said = "with tuned server rates larger gammas may lead at first; eventually smaller ones are comparable or better"
-    rows = sorted((row for row in tuned(found) if row.eta is not None), key=lambda row: row.gamma)
+def large_gamma_wins(task: str, swept: Swept) -> Statement:
+    """With tuned eta, the larger gamma is ahead at first and matched at the end."""
+    claim = "with tuned server rates larger gammas may lead at first; eventually smaller ones are comparable or better"
+    rows = sorted((row for row in tuned(swept) if row.eta is not None), key=lambda row: row.gamma)
     if len(rows) < 2:
-        return Statement(task, said, "fewer than two gammas are left", None)
+        return Statement(task, claim, "fewer than two gammas are left", None)
     best = min(rows, key=lambda row: row.loss)
     least = rows[0]
     shows = (
         f"the smallest gamma ({least.gamma:g}) ends at {least.loss:.4g}, the best ({best.gamma:g}) at {best.loss:.4g}"
     )
-    return Statement(task, said, shows, rows[0].loss <= NEAR * best.loss)
+    return Statement(task, claim, shows, rows[0].loss <= COMPARABLE * best.loss)
 
 
-def decay_matches(task: str, found: Swept, decayed: Any) -> Statement:
+def decay_matches(task: str, swept: Swept, decayed: Any) -> Statement:
     """LocalUpdateDecay does as well as the best tuned gamma."""
-    said = "LocalUpdateDecay eventually does as well as LocalUpdate with tuned gamma, without tuning it"
-    rows = [row for row in tuned(found) if row.eta is not None]
+    claim = "LocalUpdateDecay eventually does as well as LocalUpdate with tuned gamma, without tuning it"
+    rows = [row for row in tuned(swept) if row.eta is not None]
     if decayed.cell is None or not rows:
-        return Statement(task, said, "no gamma trained under the decay rule", None)
+        return Statement(task, claim, "no gamma trained under the decay rule", None)
     best = min(rows, key=lambda row: row.loss)
-    own = tail(decayed.cell, found.sweep.run.rounds)
+    final = tail(decayed.cell, swept.sweep.run.rounds)
     decays = int((np.diff(decayed.cell.gammas) < 0).sum())
     shows = (
-        f"from gamma {decayed.gamma:g} with eta {power(decayed.cell.eta)} and {decays} decays it ends at {own:.4g}, "
-        f"{own / best.loss:.3g} times the best tuned ({best.loss:.4g} at gamma {best.gamma:g}); "
-        f"comparable means up to {NEAR:g}"
+        f"from gamma {decayed.gamma:g} with eta {power(decayed.cell.eta)} and {decays} decays it ends at {final:.4g}, "
+        f"{final / best.loss:.3g} times the best tuned ({best.loss:.4g} at gamma {best.gamma:g}); "
+        f"comparable means up to {COMPARABLE:g}"
     )
-    return Statement(task, said, shows, own <= NEAR * best.loss)
+    return Statement(task, claim, shows, final <= COMPARABLE * best.loss)
 
 
-def etas_rise(task: str, found: Swept) -> Statement:
+def etas_rise(task: str, swept: Swept) -> Statement:
     """Larger gammas allow larger etas."""
-    said = "choosing larger gamma enables higher values of eta"
-    etas = [(row.gamma, row.eta) for row in sorted(tuned(found), key=lambda r: r.gamma) if row.eta is not None]
+    claim = "choosing larger gamma enables higher values of eta"
+    etas = [(row.gamma, row.eta) for row in sorted(tuned(swept), key=lambda r: r.gamma) if row.eta is not None]
     if len(etas) < 2:
-        return Statement(task, said, "fewer than two gammas are left", None)
+        return Statement(task, claim, "fewer than two gammas are left", None)
     rises = all(b >= a for (_, a), (_, b) in itertools.pairwise(etas)) and etas[-1][1] > etas[0][1]
     shows = "tuned eta: " + ", ".join(f"{power(eta)} (gamma {gamma:g})" for gamma, eta in etas)
-    return Statement(task, said, shows, rises)
+    return Statement(task, claim, shows, rises)

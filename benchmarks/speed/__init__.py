@@ -1,1 +1,1 @@
-"""`lur bench speed`: ratios against a baseline in the same run, repeated and interleaved, taking minima."""
+"""`lur bench`: lur's speed relative to a baseline of the same run; contenders alternate, the fastest turn counts."""

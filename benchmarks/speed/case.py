@@ -1,7 +1,8 @@
-"""What all contenders are given, in one file: examples, initial parameters, and whose examples come when.
+"""The case of a race: one file with the examples, initial parameters and mini-batches that all contenders get.
 
-lur draws clients and examples from (seed, round) alone, so its draws are known before it runs; the others are told
-them. All then do the same work in the same order, and must end at the same parameters.
+lur derives clients and examples from (seed, round) alone, so its draws are known before it runs and the other
+contenders read them from the file. All of them then do the same work in the same order and must end at the same
+parameters.
 """
 
 from pathlib import Path
@@ -10,19 +11,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.speed.work import SHARE, Sizes, Work
+import lur
+from benchmarks.speed.workloads import CLIENTS_PER_PARTICIPANT, Sizes, Workload
 from lur.data.store import Store
 from lur.data.writer import in_memory
 from lur.engine import host_store as hosted
 from lur.engine import run as engine
-from lur.methods.server import local_update
-from lur.theta import fedavg
 
 SEED = 0
 
 
 def store_of(data: dict[str, np.ndarray], sizes: Sizes) -> Store:
-    """The examples as a store of clients with K B each."""
+    """A store of the examples in which every client holds K B of them."""
     n = sizes.K * sizes.B
     clients = len(next(iter(data.values()))) // n
     return in_memory(
@@ -31,33 +31,33 @@ def store_of(data: dict[str, np.ndarray], sizes: Sizes) -> Store:
 
 
 def schedule(store: Store, sizes: Sizes, rounds: int) -> np.ndarray:
-    """The rows of the store that lur's rounds draw: (rounds, M, K, B)."""
-    algo = local_update(lambda params, batch: params, fedavg(sizes.K))
-    plan = engine.plan(store, algo, sizes.M, sizes.B)
+    """Rows of the store that lur's rounds read, of shape (rounds, M, K, B)."""
+    method = lur.local_update(lambda params, batch: params, lur.theta.fedavg(sizes.K))
+    plan = engine.plan(store, method, sizes.M, sizes.B)
 
     seed = engine.checked_seed(SEED)
 
     def rows(t: np.int32) -> np.ndarray:
-        chosen = np.asarray(hosted.chosen_clients(plan, seed, t))
-        starts = store.offsets[chosen].astype(np.int32)
-        drawn = hosted.drawn(plan, seed, t, chosen, store.sizes[chosen].astype(np.int32))
+        cohort = np.asarray(hosted.chosen_clients(plan, seed, t))
+        starts = store.offsets[cohort].astype(np.int32)
+        drawn = hosted.drawn(plan, seed, t, cohort, store.sizes[cohort].astype(np.int32))
         return starts[:, None, None] + np.asarray(drawn.positions)
 
     return np.stack([rows(np.int32(t)) for t in range(rounds)])
 
 
-def named(params: Any) -> dict[str, np.ndarray]:
-    """Parameters under names like ``conv1/kernel``."""
+def named_parameters(params: Any) -> dict[str, np.ndarray]:
+    """Parameters by path, such as ``conv1/kernel``."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     names = ["/".join(str(key.key) for key in path).removeprefix("params/") for path, _ in leaves]
     return {name: np.asarray(leaf) for name, (_, leaf) in zip(names, leaves, strict=True)}
 
 
-def write(file: Path, work: Work, sizes: Sizes, rounds: int) -> dict[str, np.ndarray]:
-    """Write the case of a work. Returns the initial parameters."""
-    data = work.examples(np.random.default_rng(SEED), SHARE * sizes.examples)
-    init, _ = work.model("auto")
-    params = named(jax.jit(init)(jax.random.key(SEED)))
+def write_case(file: Path, workload: Workload, sizes: Sizes, rounds: int) -> dict[str, np.ndarray]:
+    """Writes the case of a workload and returns its initial parameters."""
+    data = workload.examples(np.random.default_rng(SEED), CLIENTS_PER_PARTICIPANT * sizes.examples)
+    init, _ = workload.model("auto")
+    params = named_parameters(jax.jit(init)(jax.random.key(SEED)))
     rows = schedule(store_of(data, sizes), sizes, rounds)
     arrays = {f"data:{name}": array for name, array in data.items()}
     arrays |= {f"params:{name}": array for name, array in params.items()}

@@ -1,6 +1,7 @@
-"""Who takes part: lur's variants, the floor and the peers, each a process that answers lines of JSON.
+"""The contenders of a race: lur's variants, the floor and the peers, each a process that answers lines of JSON.
 
-What they say to each other is in `benchmarks.speed.peers.protocol`.
+The *floor* is one gradient of all the examples of a round, without local steps; *peers* are other frameworks. The
+protocol is in `benchmarks.speed.peers.protocol`.
 """
 
 import contextlib
@@ -20,7 +21,12 @@ TORCH = "torch==2.13.0"
 
 
 class Peer(NamedTuple):
-    """A script in `peers`, where one is written, and the environment it runs in."""
+    """Another framework.
+
+    Attributes:
+        script: Its worker in the folder `peers`; None if there is none.
+        environment: The packages it runs with.
+    """
 
     script: str | None
     environment: Environment
@@ -37,29 +43,29 @@ PEERS: dict[str, Peer] = {
     "tff": Peer(None, Environment(("tensorflow-federated==0.87.0",))),
 }
 STAND_INS = {"flower": "flower-1.41"}
-"""Whom to measure, under its own name, where a peer is not to be had."""
+"""The version measured, under its own name, where a peer cannot be installed."""
 
 
 def variants(task: str) -> tuple[str, ...]:
-    """lur's own contenders, the reference first. On tiny, which lur runs all at once anyway, fewer differ."""
+    """lur's own contenders, the reference first. Fewer of them differ on tiny, where lur uses vmap anyway."""
     if task == "tiny":
         return ("lur", "lur-plain-vmap", "floor")
     return ("lur", "lur-one-device", "lur-vmap", "lur-plain", "lur-plain-vmap", "floor")
 
 
 def command_of(name: str) -> list[str]:
-    """How to start a contender, its environment made if need be. Raises `Unavailable`."""
+    """The command that starts a contender; creates its environment where needed. Raises `Unavailable`."""
     if name not in PEERS:
         return [sys.executable, "-m", "benchmarks.speed.lur_worker", name]
     peer = PEERS[name]
     python = python_of(name, peer.environment)
     if peer.script is None:
-        raise Unavailable("it can be installed here, but no worker is written for it: where we tried, it could not be")
+        raise Unavailable("it can be installed here, but has no worker script: no machine we tried could install it")
     return [str(python), str(Path(__file__).parent / "peers" / peer.script)]
 
 
 class Contender:
-    """A running contender. Ask it; close it."""
+    """A running contender: `ask` sends a request, `close` ends the process."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path):
         self.name, self.log = name, log
@@ -72,25 +78,25 @@ class Contender:
             )  # fmt: skip
 
     def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
-        """Its answer. Raises `Unavailable` if it dies or takes too long."""
+        """Its answer to a request. Raises `Unavailable` if it dies or takes longer than `limit` seconds."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        what = next(iter(request))
+        kind = next(iter(request))
         try:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
             if not select.select([self.process.stdout], [], [], limit)[0]:
-                raise Unavailable(f"`{what}` took more than {limit:.0f} s")
+                raise Unavailable(f"`{kind}` took more than {limit:.0f} s")
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = b""
         if not line:
             self.process.wait(10)
-            raise Unavailable(f"`{what}` failed: {last_lines(self.log.read_text(errors='replace'))}")
+            raise Unavailable(f"`{kind}` failed: {last_lines(self.log.read_text(errors='replace'))}")
         return json.loads(line)
 
     def close(self) -> None:
-        """Let it end, or end it and what it started."""
+        """Closes its input and, if it does not end within ten seconds, kills it and its children."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):

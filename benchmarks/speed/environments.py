@@ -1,4 +1,4 @@
-"""Each peer in an environment of its own, made once from the package index and kept in the cache folder."""
+"""One virtual environment per peer, created once from the package index and kept in the cache folder."""
 
 import hashlib
 import json
@@ -13,24 +13,29 @@ from typing import NamedTuple
 from lur.cache_folder import cache_folder
 
 LIMIT = 1800.0
-"""Seconds that making an environment may take."""
-LAST = 3
-"""Lines of a failed command that its skip repeats."""
+"""Most seconds for creating an environment."""
+LOG_LINES = 3
+"""Lines of a failed command's log that the reason for skipping a peer quotes."""
 
 
 class Environment(NamedTuple):
-    """A peer's pinned packages, and the Pythons it runs on, best first."""
+    """What a peer needs.
+
+    Attributes:
+        requirements: Pinned packages.
+        pythons: Versions of Python it runs on, best first.
+    """
 
     requirements: tuple[str, ...]
     pythons: tuple[str, ...] = ("3.11", "3.12")
 
 
 class Unavailable(Exception):
-    """A contender that cannot be measured here, and why."""
+    """A contender cannot be measured here; the message says why."""
 
 
 def python_of(name: str, environment: Environment, limit: float = LIMIT) -> Path:
-    """The Python of a peer's environment, which is made if it is not there. Raises `Unavailable`."""
+    """Path of the Python of a peer's environment, which is created if it does not exist. Raises `Unavailable`."""
     key = hashlib.sha256(json.dumps(environment).encode()).hexdigest()[:12]
     folder = cache_folder() / "peers" / f"{name}-{key}"
     python, complete = folder / "bin" / "python", folder / "complete"
@@ -38,7 +43,7 @@ def python_of(name: str, environment: Environment, limit: float = LIMIT) -> Path
         shutil.rmtree(folder, ignore_errors=True)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            make(folder, environment, limit)
+            create(folder, environment, limit)
             complete.touch()
         except Unavailable:
             shutil.rmtree(folder, ignore_errors=True)
@@ -46,8 +51,8 @@ def python_of(name: str, environment: Environment, limit: float = LIMIT) -> Path
     return python
 
 
-def make(folder: Path, environment: Environment, limit: float) -> None:
-    """An environment with its packages: by uv where there is one, else by venv and pip."""
+def create(folder: Path, environment: Environment, limit: float) -> None:
+    """Creates an environment and installs its packages: with uv if it is installed, otherwise with venv and pip."""
     python = folder / "bin" / "python"
     uv = shutil.which("uv")
     base = interpreter(environment.pythons)
@@ -56,46 +61,46 @@ def make(folder: Path, environment: Environment, limit: float) -> None:
         call([uv, "pip", "install", "--quiet", "--python", str(python), *environment.requirements], limit)
         return
     if base is None:
-        raise Unavailable(f"needs Python {' or '.join(environment.pythons)}, found none")
+        raise Unavailable(f"needs Python {' or '.join(environment.pythons)}, which is not installed")
     call([base, "-m", "venv", str(folder)], limit)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     call([*pip, *environment.requirements], limit)
 
 
 def interpreter(versions: Sequence[str]) -> str | None:
-    """A Python of one of these versions that starts: the one running, or one on the path."""
+    """Path of a working Python of one of these versions: the running one, or one on PATH. None if there is none."""
     for version in versions:
         if version == f"{sys.version_info.major}.{sys.version_info.minor}":
             return sys.executable
-        found = shutil.which(f"python{version}")
-        if found and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0:
-            return found
+        python = shutil.which(f"python{version}")
+        if python and subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return python
     return None
 
 
 def call(command: Sequence[str], limit: float) -> None:
-    """Run a command; its last lines are the reason where it fails."""
-    what = " ".join([Path(command[0]).name, *command[1:3]])
+    """Runs a command. Raises `Unavailable` with the last lines of its log if it fails."""
+    shortened = " ".join([Path(command[0]).name, *command[1:3]])
     try:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"`{what}` took more than {limit:.0f} s") from error
+        raise Unavailable(f"`{shortened}` took more than {limit:.0f} s") from error
     except OSError as error:
-        raise Unavailable(f"`{what}` could not be run: {error}") from error
+        raise Unavailable(f"`{shortened}` could not be run: {error}") from error
     if done.returncode:
-        raise Unavailable(f"`{what}` failed: {reason(done.stdout)}")
+        raise Unavailable(f"`{shortened}` failed: {reason(done.stdout)}")
 
 
 def reason(log: str) -> str:
-    """Why an installation failed: the package that pip does not find, or else the last lines of the log."""
+    """Why an installation failed: the package that pip does not find, or the last lines of the log."""
     missing = re.search(r"No matching distribution found for (\S+)", log)
     return f"no matching distribution found for {missing[1]}" if missing else last_lines(log)
 
 
-def last_lines(log: str, count: int = LAST) -> str:
-    """The last lines of a log as one, without decoration."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
-    lines = [re.sub(r"\s+", " ", line).strip() for line in plain.splitlines() if line.strip()]
+def last_lines(log: str, count: int = LOG_LINES) -> str:
+    """The last lines of a log, joined and without escape sequences."""
+    uncoloured = re.sub(r"\x1b\[[0-9;]*m", "", log)
+    lines = [re.sub(r"\s+", " ", line).strip() for line in uncoloured.splitlines() if line.strip()]
     return " | ".join(line if len(line) <= 300 else f"{line[:150]} ... {line[-150:]}" for line in lines[-count:])

@@ -1,10 +1,10 @@
-"""lur itself as a contender, with and without its remedies; and the floor.
+"""lur's own contenders: lur with and without its two CPU optimisations, and the floor.
 
-lur             layers whose gradients are written out for the CPU, the layout and XLA options that `lur train` takes
-lur-one-device  the same without a CPU device for each core
-lur-vmap        these layers, all clients at once
-lur-plain       layers as one would write them down, lur's layout
-lur-plain-vmap  neither remedy: the straightforward vmap over clients
+lur             layers with explicit gradients for the CPU; the layout and XLA options that `lur train` uses
+lur-one-device  the same without one CPU device per core
+lur-vmap        the same layers, with a vmap over all clients
+lur-plain       layers in their textbook form, with lur's layout
+lur-plain-vmap  neither optimisation: textbook layers and a vmap over clients
 floor           one gradient of the round's M K B examples with shared weights: no local steps at all
 """
 
@@ -18,17 +18,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.speed.case import SEED, named, store_of
+import lur
+from benchmarks.speed.case import SEED, named_parameters, store_of
 from benchmarks.speed.peers.protocol import Case, Done, Run, serve
-from benchmarks.speed.work import WORKS, Sizes
+from benchmarks.speed.workloads import WORKLOADS, Sizes
 from lur.data.gather import resident
 from lur.engine.fast.linear import LinearModel, linear_update, product, transposed_product
 from lur.engine.run import run as run_rounds
 from lur.jax_setup import compile_small_loops_whole, use_all_cores
-from lur.methods.server import local_update
 from lur.models.layers.forms import Form
 from lur.parallel.layouts import SMALL, choose, replicated
-from lur.theta import fedavg
 
 VARIANTS: dict[str, tuple[Literal["auto", "vmap"], Form]] = {
     "lur": ("auto", "auto"),
@@ -39,31 +38,31 @@ VARIANTS: dict[str, tuple[Literal["auto", "vmap"], Form]] = {
 }
 
 
-def initial(case: Case) -> Any:
-    """The initial parameters, as the model makes them."""
-    init, _ = WORKS[case.task].model("auto")
+def initial_parameters(case: Case) -> Any:
+    """The initial parameters as the model's pytree."""
+    init, _ = WORKLOADS[case.task].model("auto")
     return jax.jit(init)(jax.random.key(SEED))
 
 
 def variant(name: str, case: Case) -> Run:
-    """`lur.run` over the store, all rounds of a turn in one call."""
+    """A variant of lur: `lur.run` over the store, all rounds of a turn in one call."""
     layout, form = VARIANTS[name]
     rounds, *counts = case.rows.shape
     sizes = Sizes(*counts)
     store = store_of(case.data, sizes)
-    work, theta = WORKS[case.task], fedavg(sizes.K)
-    params = initial(case)
+    workload, theta = WORKLOADS[case.task], lur.theta.fedavg(sizes.K)
+    params = initial_parameters(case)
     is_large = sum(leaf.size for leaf in jax.tree.leaves(params)) >= SMALL
-    linear = work.linear if is_large and VARIANTS[name] == VARIANTS["lur"] else None
-    algo = local_update(work.model(form)[1], theta) if linear is None else linear_update(linear, theta)
-    state = algo.init(params, case.client_lr, case.client_lr)  # eta = gamma: the mean of the clients' models
+    linear = workload.linear if is_large and VARIANTS[name] == VARIANTS["lur"] else None
+    method = lur.local_update(workload.model(form)[1], theta) if linear is None else linear_update(linear, theta)
+    state = method.init(params, case.client_lr, case.client_lr)  # eta = gamma: the mean of the clients' models
     chosen = choose(state.params, sizes.M, layout, linear=linear is not None).layout
     data = resident(store, replicated(chosen))
 
     def run(count: int) -> Done:
         start = time.perf_counter()
         end, _ = run_rounds(
-            algo,
+            method,
             state,
             store,
             rounds=count,
@@ -75,16 +74,16 @@ def variant(name: str, case: Case) -> Run:
             capacity=rounds,
         )
         jax.block_until_ready(end)
-        return Done(time.perf_counter() - start, count * sizes.examples, named(end.params))
+        return Done(time.perf_counter() - start, count * sizes.examples, named_parameters(end.params))
 
     return run
 
 
 def floor(case: Case) -> Run:
-    """Gradients of a round's examples with shared weights, in the quickest way of a few.
+    """The floor: one gradient of a round's examples with shared weights, by the fastest of several candidates.
 
-    The layers come in two forms; and all examples at once, or the largest chunks that leave room, are not always
-    the quickest on a CPU, whose caches like mini-batches better. A linear model's gradient is also two products.
+    The candidates differ in the form of the layers and in the batch: all examples, or as many as fit into memory, are
+    not always fastest on a CPU, whose caches suit mini-batches. A linear model's gradient is also two matrix products.
     """
     rows = case.rows[0].reshape(-1)
     forms: tuple[Form, ...] = ("auto", "plain")
@@ -92,23 +91,23 @@ def floor(case: Case) -> Run:
     if is_small:
         candidates = [large_batch_steps(case, form) for form in forms]
     else:
-        chunks = (WORKS[case.task].chunk, case.rows.shape[-1])
+        chunks = (WORKLOADS[case.task].chunk, case.rows.shape[-1])
         candidates = [large_batch_gradients(case, form, chunk) for form in forms for chunk in chunks]
-    if WORKS[case.task].linear is not None and not is_small:
+    if WORKLOADS[case.task].linear is not None and not is_small:
         candidates.append(large_batch_products(case))
     for run in candidates:
         run(1)
-    quickest = min(candidates, key=lambda run: run(1))
-    return lambda count: Done(quickest(count), count * len(rows), {})
+    fastest = min(candidates, key=lambda run: run(1))
+    return lambda count: Done(fastest(count), count * len(rows), {})
 
 
 def large_batch_gradients(case: Case, form: Form, chunk: int) -> Callable[[int], float]:
-    """The gradient at the initial model so many times, of all the examples or of so large chunks of them."""
+    """Times repeated gradients at the initial model, summed over chunks of at most `chunk` examples."""
     rows = case.rows[0].reshape(-1)
-    params = initial(case)
+    params = initial_parameters(case)
     cuts = np.array_split(rows, -(-len(rows) // chunk))
     parts = [{name: jnp.asarray(array[cut]) for name, array in case.data.items()} for cut in cuts]
-    gradient = jax.jit(jax.grad(WORKS[case.task].model(form)[1]))
+    gradient = jax.jit(jax.grad(WORKLOADS[case.task].model(form)[1]))
     add = jax.jit(lambda total, more: jax.tree.map(jnp.add, total, more))
 
     def run(count: int) -> float:
@@ -121,11 +120,11 @@ def large_batch_gradients(case: Case, form: Form, chunk: int) -> Callable[[int],
 
 
 def large_batch_products(case: Case) -> Callable[[int], float]:
-    """A linear model's gradient so many times as products, bags of words kept sparse."""
-    model = WORKS[case.task].linear
+    """Times repeated gradients of a linear model, as matrix products with sparse bags of words."""
+    model = WORKLOADS[case.task].linear
     assert model is not None
     batch = {name: jnp.asarray(array[case.rows[0].reshape(-1)]) for name, array in case.data.items()}
-    params, gradient = initial(case), jax.jit(partial(linear_gradient, model))
+    params, gradient = initial_parameters(case), jax.jit(partial(linear_gradient, model))
 
     def run(count: int) -> float:
         start = time.perf_counter()
@@ -137,7 +136,7 @@ def large_batch_products(case: Case) -> Callable[[int], float]:
 
 
 def linear_gradient(model: LinearModel, params: Any, batch: Any) -> dict[str, Any]:
-    """The gradient in kernel and bias: X W + b, its residuals R, and X^T R."""
+    """The gradient in kernel and bias: residuals R of the logits X W + b, then X^T R."""
     for key in model.at:
         params = params[key]
     features, kernel = model.features(batch), params["kernel"]
@@ -147,13 +146,13 @@ def linear_gradient(model: LinearModel, params: Any, batch: Any) -> dict[str, An
 
 
 def large_batch_steps(case: Case, form: Form) -> Callable[[int], float]:
-    """So many steps along the gradient in one program: for small models the calls would outweigh the gradients."""
-    gradient = jax.grad(WORKS[case.task].model(form)[1])
+    """Times gradient steps in one program: for small models, separate calls would cost more than the gradients."""
+    gradient = jax.grad(WORKLOADS[case.task].model(form)[1])
     batch = {name: jnp.asarray(array[case.rows[0].reshape(-1)]) for name, array in case.data.items()}
-    params = initial(case)
+    params = initial_parameters(case)
 
     @jax.jit
-    def descend(params: Any, count: Any) -> Any:
+    def gradient_descent(params: Any, count: Any) -> Any:
         def step(_: Any, x: Any) -> Any:
             return jax.tree.map(lambda x, g: x - case.client_lr * g, x, gradient(x, batch))
 
@@ -161,13 +160,14 @@ def large_batch_steps(case: Case, form: Form) -> Callable[[int], float]:
 
     def run(count: int) -> float:
         start = time.perf_counter()
-        jax.block_until_ready(descend(params, np.int32(count)))
+        jax.block_until_ready(gradient_descent(params, np.int32(count)))
         return time.perf_counter() - start
 
     return run
 
 
 def main(name: str) -> None:
+    """Serves the contender of this name."""
     if name in ("lur", "lur-one-device", "floor"):
         compile_small_loops_whole()
     if name == "lur":

@@ -1,4 +1,4 @@
-"""Peak memory of a process and those it started, from Linux's /proc."""
+"""Peak memory of a process and its descendants, from Linux's /proc."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ PROC = Path("/proc")
 
 
 def status(pid: int) -> dict[str, str]:
-    """The fields of /proc/<pid>/status; none where the process has gone."""
+    """The fields of /proc/<pid>/status; empty if the process has ended."""
     try:
         lines = (PROC / str(pid) / "status").read_text().splitlines()
     except OSError:
@@ -15,11 +15,14 @@ def status(pid: int) -> dict[str, str]:
 
 
 def peak_memory(pid: int) -> int | None:
-    """Bytes: the sum of the peaks of a process and its descendants, shared pages counted in each. None if unknown."""
+    """Sum of the peak memory of a process and its descendants in bytes, shared pages counted in each.
+
+    None if the process has ended or the system has no /proc.
+    """
     if "VmHWM" not in status(pid):
         return None
     entries = {int(entry.name): status(int(entry.name)) for entry in PROC.iterdir() if entry.name.isdigit()}
     family = {pid}
-    while more := {p for p, s in entries.items() if p not in family and int(s.get("PPid", 0)) in family}:
-        family |= more
+    while children := {p for p, s in entries.items() if p not in family and int(s.get("PPid", 0)) in family}:
+        family |= children
     return sum(1024 * int(entries[p]["VmHWM"].split()[0]) for p in family if "VmHWM" in entries.get(p, {}))

@@ -1,14 +1,14 @@
-"""One run over processes and devices: whether it is the same run, and what a second core brings.
+"""One run over several processes and devices: whether the result is the same, and how much a second core gains.
 
     lur bench processes --task femnist
 
-Two tables. The first runs the task on one device, on eight devices of one process, and on eight devices of two and of
-four processes: rounds per second, how far the final parameters are from the single device's, as a share of the way
-that these went, and the collectives of a round's compiled program. Eight virtual devices on fewer cores share them.
+Prints two tables. The first runs the task on one device, on eight devices of one process, and on eight devices of two
+and of four processes. It shows rounds per second, the distance of the final parameters from those of the single device,
+relative to the distance that these moved, and the collectives in a round's compiled program. Eight virtual devices
+share the cores of the machine.
 
-The second is weak scaling: twice the clients on two processes pinned to a core each, beside one process pinned to one
-core, in clients per second; of several turns, in which they alternate, the fastest of each counts. It should be at
-least 1.7.
+The second measures weak scaling in clients per second: two processes, each pinned to a core, with twice the clients,
+against one process pinned to one core. The two alternate, and the fastest turn of each counts. Expect at least 1.7.
 """
 
 import json
@@ -22,22 +22,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-LUR = """
-import os, sys
+PINNED_LUR = """
+import os, runpy, sys
 cores = int(sys.argv.pop(1))
 if cores:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-from lur.cli import main
-sys.exit(main())
+runpy.run_module("lur", run_name="__main__", alter_sys=True)
 """
+"""`python -m lur` on the first cores only; all cores for 0."""
 SHAPES = ((1, 1), (1, 8), (2, 4), (4, 2))
 DATA_CLIENTS = 100
-LEAST = 3
-"""Rounds: one compiles, one evaluates, what is between is timed."""
+MIN_ROUNDS = 3
+"""The first round compiles and the last one evaluates; the rounds between them are timed."""
 
 
-class Work(NamedTuple):
-    """A task, M of one process, rounds, the layout on several devices."""
+class Case(NamedTuple):
+    """What is run.
+
+    Attributes:
+        task: Name of the task.
+        M: Clients per round of one process.
+        rounds: Rounds of a run.
+        layout: The layout on several devices.
+    """
 
     task: str
     M: int
@@ -45,61 +52,71 @@ class Work(NamedTuple):
     layout: str
 
 
-WORK = {
-    "digits": Work("digits", 10, 600, "sharded:vmap"),
-    "femnist": Work("femnist", 10, 24, "sharded"),
-    "stackoverflow_nwp": Work("stackoverflow_nwp", 10, 12, "sharded"),
+CASES = {
+    "digits": Case("digits", 10, 600, "sharded:vmap"),
+    "femnist": Case("femnist", 10, 24, "sharded"),
+    "stackoverflow_nwp": Case("stackoverflow_nwp", 10, 12, "sharded"),
 }
 
 
 class Measured(NamedTuple):
-    """Rounds per second, where the parameters ended, and where they began."""
+    """A finished run.
+
+    Attributes:
+        rate: Rounds per second.
+        end: The final parameters.
+        start: The initial parameters.
+    """
 
     rate: float
     end: list[np.ndarray]
     start: list[np.ndarray]
 
 
-def run(work: Work, M: int, processes: int, devices: int, cores: int = 0) -> Measured:
-    """A run of the command line; pinned to the first `cores` where given."""
+def run(case: Case, M: int, processes: int, devices: int, cores: int = 0) -> Measured:
+    """Runs `lur launch`, pinned to the first `cores` cores unless `cores` is 0."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "run"
-        train = ["train", work.task, "--rounds", str(work.rounds), "--clients", str(DATA_CLIENTS), "--theta", "1:10"]
-        train += ["--clients-per-round", str(M), "--run-dir", str(folder), "--checkpoint-every", str(work.rounds)]
-        train += ["--layout", work.layout] if processes * devices > 1 else []
+        train = ["train", case.task, "--rounds", str(case.rounds), "--clients", str(DATA_CLIENTS), "--theta", "1:10"]
+        train += ["--clients-per-round", str(M), "--run-dir", str(folder), "--checkpoint-every", str(case.rounds)]
+        train += ["--layout", case.layout] if processes * devices > 1 else []
         pin = ["--pin"] if cores else []
         launch = ["launch", "--processes", str(processes), "--devices", str(devices), *pin, "--"]
         environ = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices)}
         done = subprocess.run(
-            [sys.executable, "-c", LUR, str(cores), *launch, *train],
+            [sys.executable, "-c", PINNED_LUR, str(cores), *launch, *train],
             env=environ,
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode:
-            raise ValueError(f"{work.task} on {processes} x {devices} failed: {done.stderr.strip()[-500:]}")
+            raise ValueError(f"{case.task} on {processes} x {devices} failed: {done.stderr.strip()[-500:]}")
         lines = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
-        timed = lines[2:-1] or lines[1:]  # the first compile, the last evaluates if it can be left out
+        timed = lines[2:-1] or lines[1:]  # the first ones compile; the last one evaluates
         rate = sum(line["rounds"] for line in timed) / sum(line["seconds"] for line in timed)
         return Measured(rate, *parameters_of(folder))
 
 
 def parameters_of(folder: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The parameters at a run's end and at its beginning."""
+    """The final and the initial parameters of the run in a folder."""
     import jax
 
-    from lur.cli.train import data_options
     from lur.runs import checkpoint
     from lur.runs.train_run import configured
     from lur.tasks import load
     from lur.training.loop import initial_state
 
     config = configured(folder)
-    start = initial_state(load(config.task, **data_options(config)), config)
-    found = checkpoint.restore(folder / "checkpoints", folder, start, print)
-    assert found is not None  # a run ends with one
-    return tuple([np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(s.params)] for s in (found.state, start))  # pyright: ignore
+    task = load(config.task, clients=config.clients, heterogeneity=config.heterogeneity, seed=config.data_seed)
+    start = initial_state(task, config)
+    restored = checkpoint.restore(folder / "checkpoints", folder, start, print)
+    assert restored is not None  # every run ends with a checkpoint
+
+    def leaves(state: Any) -> list[np.ndarray]:
+        return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(state.params)]
+
+    return leaves(restored.state), leaves(start)
 
 
 def distance(a: list[np.ndarray], b: list[np.ndarray]) -> float:
@@ -119,13 +136,13 @@ print(json.dumps(programs.compiled(make(task, config, sys.argv[5]))[0]))
 """
 
 
-def collectives(work: Work, processes: int, devices: int) -> list[Any]:
-    """The collectives of the compiled program, made by one process with as many devices as all have."""
+def collectives(case: Case, processes: int, devices: int) -> list[Any]:
+    """The collectives of the compiled program, from one process with as many devices as all processes have."""
     count = processes * devices
     kind = "hosted" if processes > 1 else "resident"
-    layout = work.layout if count > 1 else "vmap"
+    layout = case.layout if count > 1 else "vmap"
     done = subprocess.run(
-        [sys.executable, "-c", COLLECTIVES, work.task, str(DATA_CLIENTS), str(work.M), kind, layout],
+        [sys.executable, "-c", COLLECTIVES, case.task, str(DATA_CLIENTS), str(case.M), kind, layout],
         env={**os.environ, "JAX_NUM_CPU_DEVICES": str(count)},
         capture_output=True,
         text=True,
@@ -134,40 +151,41 @@ def collectives(work: Work, processes: int, devices: int) -> list[Any]:
     return json.loads(done.stdout)
 
 
-def shapes(work: Work, report: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The first table."""
-    report(f"{work.task}: M = {work.M}, {work.rounds} rounds")
+def compare_shapes(case: Case, report: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Prints the first table and returns its rows."""
+    report(f"{case.task}: M = {case.M}, {case.rounds} rounds")
     report("| processes x devices | rounds/s | difference from 1 x 1 | collectives a round |")
     report("|---|---|---|---|")
-    first, found = None, []
+    first, rows = None, []
     for processes, devices in SHAPES:
-        measured = run(work, work.M, processes, devices)
+        measured = run(case, case.M, processes, devices)
         first = measured if first is None else first
-        apart = distance(measured.end, first.end) / distance(first.end, first.start)
-        sent = collectives(work, processes, devices)
+        difference = distance(measured.end, first.end) / distance(first.end, first.start)
+        sent = collectives(case, processes, devices)
         words = ", ".join(f"one {kind} of {elements:,} numbers" for kind, elements in sent) or "none"
-        report(f"| {processes} x {devices} | {measured.rate:.3g} | {apart:.1e} | {words} |")
-        found.append({"processes": processes, "devices": devices, "rate": measured.rate, "apart": apart, "sent": sent})
-    return found
+        report(f"| {processes} x {devices} | {measured.rate:.3g} | {difference:.1e} | {words} |")
+        row = {"processes": processes, "devices": devices, "rate": measured.rate}
+        rows.append({**row, "difference": difference, "collectives": sent})
+    return rows
 
 
-def weak_scaling(work: Work, turns: int, report: Callable[[str], None]) -> float:
-    """The second table: clients per second of two pinned processes as a multiple of those of one."""
+def weak_scaling(case: Case, turns: int, report: Callable[[str], None]) -> float:
+    """Prints the second table; returns clients per second of two pinned processes relative to one."""
     if len(os.sched_getaffinity(0)) < 2:
         raise ValueError("weak scaling needs at least 2 cores, got 1")
-    pairs = [(run(work, work.M, 1, 1, cores=1), run(work, 2 * work.M, 2, 1, cores=2)) for _ in range(turns)]
-    one, two = (max(pair[k].rate for pair in pairs) * (k + 1) * work.M for k in range(2))
-    report(f"{work.task}, weak scaling, best of {turns} turns:")
-    report(f"  1 process pinned to 1 core, M = {work.M}: {one:.3g} clients/s")
-    report(f"  2 processes pinned to a core each, M = {2 * work.M}: {two:.3g} clients/s, {two / one:.2f} times")
+    pairs = [(run(case, case.M, 1, 1, cores=1), run(case, 2 * case.M, 2, 1, cores=2)) for _ in range(turns)]
+    one, two = (max(pair[k].rate for pair in pairs) * (k + 1) * case.M for k in range(2))
+    report(f"{case.task}, weak scaling, best of {turns} turns:")
+    report(f"  1 process pinned to 1 core, M = {case.M}: {one:.3g} clients/s")
+    report(f"  2 processes, each pinned to a core, M = {2 * case.M}: {two:.3g} clients/s, {two / one:.2f} times")
     return two / one
 
 
 def measure(task: str, turns: int, rounds: int | None, report: Callable[[str], None]) -> dict[str, Any]:
-    """Both tables."""
-    if task not in WORK:
-        raise ValueError(f"--task of processes must be one of {', '.join(WORK)}, got {task!r}")
-    if rounds is not None and rounds < LEAST:
-        raise ValueError(f"--rounds of processes must be >= {LEAST}, got {rounds}")
-    work = WORK[task] if rounds is None else WORK[task]._replace(rounds=rounds)
-    return {"task": task, "shapes": shapes(work, report), "weak_scaling": weak_scaling(work, turns, report)}
+    """Prints both tables and returns their numbers."""
+    if task not in CASES:
+        raise ValueError(f"--task of processes must be one of {', '.join(CASES)}, got {task!r}")
+    if rounds is not None and rounds < MIN_ROUNDS:
+        raise ValueError(f"--rounds of processes must be >= {MIN_ROUNDS}, got {rounds}")
+    case = CASES[task] if rounds is None else CASES[task]._replace(rounds=rounds)
+    return {"task": task, "shapes": compare_shapes(case, report), "weak_scaling": weak_scaling(case, turns, report)}

@@ -1,8 +1,8 @@
-"""LocalUpdate on a random quadratic: lur against the same rounds as a plain Python loop over numpy arrays.
+"""LocalUpdate on random least squares: lur against the same rounds as Python loops over numpy arrays.
 
     lur bench speed --task quadratic
 
-About 10 seconds. The two end at the same model; lur should be tens of times faster.
+About 10 seconds. Both end at the same model; expect lur to be tens of times faster.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,14 @@ from benchmarks.speed.stopwatch import best_seconds
 
 
 class Speed(NamedTuple):
-    """Rounds per second of both, and how far apart their final models are, relatively."""
+    """Rounds per second of each contender.
+
+    Attributes:
+        lur: lur, one call per round.
+        lur_scan: lur, all rounds in one scan.
+        python: Python loops over numpy arrays.
+        difference: Largest difference of the final models, relative to the largest parameter.
+    """
 
     lur: float
     lur_scan: float
@@ -25,7 +32,14 @@ class Speed(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Dimension, clients a round, local steps and examples a mini-batch."""
+    """Sizes of the problem.
+
+    Attributes:
+        d: Dimension.
+        M: Clients per round.
+        K: Local steps.
+        B: Batch size.
+    """
 
     d: int = 50
     M: int = 10
@@ -37,13 +51,13 @@ DEFAULT = Size()
 
 
 def problem(size: Size, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Mini-batches of least squares: features (M, K, B, d) and targets (M, K, B)."""
+    """Mini-batches of a least-squares problem: features (M, K, B, d) and targets (M, K, B)."""
     generator = np.random.default_rng(seed)
     features = generator.standard_normal((size.M, size.K, size.B, size.d)).astype(np.float32) / np.sqrt(size.d)
     return features.astype(np.float32), generator.standard_normal((size.M, size.K, size.B)).astype(np.float32)
 
 
-def squares(x, batch):
+def mean_squared_error(x, batch):
     """Half the mean squared error of a linear model."""
     features, targets = batch
     return 0.5 * jnp.mean((features @ x - targets) ** 2)
@@ -52,7 +66,7 @@ def squares(x, batch):
 def python_rounds(
     x: np.ndarray, batches: tuple[np.ndarray, np.ndarray], gamma: float, eta: float, rounds: int
 ) -> np.ndarray:
-    """Algorithms 1 and 2 as one would write them down: three nested loops and numpy."""
+    """Algorithms 1 and 2 as printed: three nested loops over numpy arrays."""
     features, targets = batches
     for _ in range(rounds):
         q = np.zeros_like(x)
@@ -67,30 +81,30 @@ def python_rounds(
 
 
 def measure(size: Size = DEFAULT, rounds: int = 200, turns: int = 5) -> Speed:
-    """Run the contenders in turns: lur a round at a time, lur with all rounds in one scan, and plain Python."""
+    """Times the contenders in turns: lur with one call per round, lur with all rounds in one scan, and Python loops."""
     gamma, eta = 0.1, 0.1
     batches = problem(size)
-    algorithm = lur.local_update(squares, lur.theta.fedavg(size.K))
-    start = algorithm.init(np.zeros(size.d, np.float32), gamma, eta)
+    method = lur.local_update(mean_squared_error, lur.theta.fedavg(size.K))
+    start = method.init(np.zeros(size.d, np.float32), gamma, eta)
     on_device = jax.device_put(batches)
 
-    def one_at_a_time():
+    def one_call_per_round():
         state = start
         for _ in range(rounds):
-            state, _ = algorithm.round(state, on_device)
+            state, _ = method.round(state, on_device)
         return jax.block_until_ready(state.params)
 
     @jax.jit
     def scanned(state, batches):
-        return jax.lax.scan(lambda s, _: (algorithm.round(s, batches)[0], None), state, length=rounds)[0].params
+        return jax.lax.scan(lambda s, _: (method.round(s, batches)[0], None), state, length=rounds)[0].params
 
-    def in_one_scan():
+    def one_scan():
         return jax.block_until_ready(scanned(start, on_device))
 
-    def plain_python():
+    def python_loops():
         return python_rounds(np.zeros(size.d, np.float32), batches, gamma, eta, rounds)
 
-    contenders = {"lur": one_at_a_time, "lur_scan": in_one_scan, "python": plain_python}
+    contenders = {"lur": one_call_per_round, "lur_scan": one_scan, "python": python_loops}
     finals = {name: np.asarray(run()) for name, run in contenders.items()}
     gap = max(float(np.abs(finals[name] - finals["python"]).max()) for name in contenders)
     best = best_seconds(contenders, turns)

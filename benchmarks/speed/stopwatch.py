@@ -5,7 +5,10 @@ from collections.abc import Callable
 
 
 def best_seconds(contenders: dict[str, Callable[[], object]], turns: int) -> dict[str, float]:
-    """The least wall-clock seconds of each contender over `turns` interleaved turns. Warm them up before."""
+    """The least wall-clock seconds of each contender over `turns` interleaved turns.
+
+    The caller runs each contender once before, so that compilation is not timed.
+    """
     if turns < 1:
         raise ValueError(f"turns must be >= 1, got {turns}")
     best = dict.fromkeys(contenders, float("inf"))

@@ -1,10 +1,10 @@
-"""A grid of digits as one sweep against as many calls of `lur train`, as processes and inside one process.
+"""A grid of digits as one sweep, against one `lur train` per cell; both as processes and inside one process.
 
     lur bench sweep
 
-The same cells, rounds and numbers. Of the separate processes only some are timed, spread over the grid, and their mean
-counts for the others, unless all are asked for. Compiled programs are kept on the disk in all cases, and each
-contender has run once before it is timed.
+All contenders run the same cells and rounds and get the same numbers. Unless `--processes 0` asks for all, only some of
+the `lur train` processes are timed, spread over the grid, and their mean stands for the others. Compiled programs are
+cached on disk, and every contender runs once before it is timed.
 """
 
 import resource
@@ -33,25 +33,40 @@ from lur.training.sweeps import Sweep, algorithm_of
 
 GAMMAS = (0.001, 0.01, 0.1, 0.3, 1.0, 3.0)
 ETAS = tuple(float(10 ** (k / 2)) for k in range(-6, 3))
-LUR = [sys.executable, "-c", "import sys; from lur.cli import main; sys.exit(main())"]
+LUR = [sys.executable, "-m", "lur"]
 
 
 class Spent(NamedTuple):
-    """Seconds on the clock, and of the processors: the second are the same if others hold the machine up."""
+    """Seconds spent.
+
+    Attributes:
+        clock: Wall-clock seconds.
+        cpu: Processor seconds, which do not depend on the load from other processes.
+    """
 
     clock: float
     cpu: float
 
     def times(self, n: float) -> "Spent":
-        """n times as much."""
+        """These seconds multiplied by n."""
         return Spent(n * self.clock, n * self.cpu)
 
 
 class Measured(NamedTuple):
-    """What each contender takes, and the differences of losses, relative to each cell's largest.
+    """Seconds of each contender, and differences of losses relative to the largest loss of a cell.
 
-    `early` is the largest of the first ten rounds, `median` and `difference` are over cells of the largest of all
-    rounds. Cells whose rates make the loss leap first amplify the last bit, and `difference` is theirs.
+    Attributes:
+        cells: Pairs of rates.
+        rounds: Rounds of each.
+        sweep_process: One process of `lur sweep`.
+        train_processes: One process of `lur train` per cell.
+        timed: Processes of `lur train` that were timed.
+        sweep: The sweep inside one process.
+        train_calls: One call of `lur.training.loop.train` per cell, inside one process.
+        shared_program: One call of `lur.run` per cell, inside one process, with one compiled program.
+        early: Largest difference of a loss in the first ten rounds.
+        median: Median over cells of the largest difference in any round.
+        difference: Largest difference of all, from a cell whose loss first grows and thereby amplifies rounding.
     """
 
     cells: int
@@ -68,24 +83,24 @@ class Measured(NamedTuple):
 
 
 def measure(rounds: int = 200, processes: int | None = 6, say: Callable[[str], None] = print) -> Measured:
-    """The 9 x 6 grid of digits, all contenders one after the other in one run."""
-    asked = Sweep(Run("digits", rounds), GAMMAS, ETAS)
+    """Times all contenders on the 6 x 9 grid of digits, one after the other."""
+    requested = Sweep(Run("digits", rounds), GAMMAS, ETAS)
     task = tasks.load("digits")
-    cells = asked.cells
+    cells = requested.cells
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         # inside one process
-        swept(folder / "first", task, asked)
-        one = timed(lambda: swept(folder / "sweep", task, asked))
-        say(f"  one program, in this process: {one.clock:.1f} s")
-        found = read_sweep(folder / "sweep")
+        run_sweep(folder / "first", task, requested)
+        sweep_spent = timed(lambda: run_sweep(folder / "sweep", task, requested))
+        say(f"  one program, in this process: {sweep_spent.clock:.1f} s")
+        results = read_sweep(folder / "sweep")
         losses: dict[int, Any] = {}
-        trained(task, asked, 0)
-        calls = timed(lambda: losses.update({k: trained(task, asked, k) for k in range(len(cells))}))
+        train_cell(task, requested, 0)
+        calls = timed(lambda: losses.update({k: train_cell(task, requested, k) for k in range(len(cells))}))
         say(f"  {len(cells)} calls of train, in this process: {calls.clock:.1f} s")
-        shared = timed(lambda: shared_program(task, asked))
+        shared = timed(lambda: shared_program(task, requested))
         say(f"  {len(cells)} runs of one compiled program, in this process: {shared.clock:.1f} s")
-        gaps = [np.abs(cell.loss - losses[cell.number][: len(cell.loss)]) / cell.loss.max() for cell in found.cells]
+        gaps = [np.abs(cell.loss - losses[cell.number][: len(cell.loss)]) / cell.loss.max() for cell in results.cells]
         # as processes
         rates = ["--client-lr", ",".join(map(repr, GAMMAS)), "--server-lr", ",".join(map(repr, ETAS))]
         options = ["--rounds", str(rounds), "--quiet"]
@@ -104,84 +119,84 @@ def measure(rounds: int = 200, processes: int | None = 6, say: Callable[[str], N
         each = [timed(lambda k=k: training(int(k), f"t{k}")) for k in chosen]
         mean = Spent(*(float(np.mean(seconds)) for seconds in zip(*each, strict=True)))
         say(f"  lur train: {mean.clock:.1f} s each, {len(each)} timed")
-    spent = (process, mean.times(len(cells)), len(each), one, calls, shared)
+    spent = (process, mean.times(len(cells)), len(each), sweep_spent, calls, shared)
     largest = [float(gap.max()) for gap in gaps]
     early = max(float(gap[:10].max()) for gap in gaps)
     return Measured(len(cells), rounds, *spent, early, float(np.median(largest)), max(largest))
 
 
-def swept(path: Path, task: Any, sweep: Sweep) -> None:
-    """The sweep in a folder."""
+def run_sweep(path: Path, task: Any, sweep: Sweep) -> None:
+    """Runs the sweep in a folder."""
     with closing(sweep_in(path, task, sweep, say=lambda line: None, chunk=64)) as parts:
         for _ in parts:
             pass
 
 
-def trained(task: Any, sweep: Sweep, k: int) -> np.ndarray:
-    """One cell by `lur.training.loop`: its losses."""
+def train_cell(task: Any, sweep: Sweep, k: int) -> np.ndarray:
+    """The losses of one cell, trained by `lur.training.loop`."""
     gamma, eta = sweep.cells[k]
-    found = [*train(task, replace(sweep.run, client_lr=gamma, server_lr=eta), chunk=64)]
-    return np.concatenate([at.infos.loss for at in found])
+    parts = train(task, replace(sweep.run, client_lr=gamma, server_lr=eta), chunk=64)
+    return np.concatenate([part.infos.loss for part in parts])
 
 
 def shared_program(task: Any, sweep: Sweep) -> None:
-    """All cells by `lur.run`, with one compiled program and nothing between."""
-    algo, settings = algorithm_of(task, sweep, 1.0), task.settings
+    """Runs all cells by `lur.run` with one compiled program."""
+    method, settings = algorithm_of(task, sweep, 1.0), task.settings
     data, params = resident(task.store), task.init(jax.random.key(0))
     for gamma, eta in sweep.cells:
         state, _ = run(
-            algo, algo.init(params, gamma, eta), task.store, rounds=sweep.run.rounds, view=task.view, data=data,
+            method, method.init(params, gamma, eta), task.store, rounds=sweep.run.rounds, view=task.view, data=data,
             clients_per_round=settings.clients_per_round, batch_size=settings.batch_size,
         )  # fmt: skip
         jax.block_until_ready(state.params)
 
 
-def timed(do: Callable[[], Any]) -> Spent:
-    """What it takes, with its child processes."""
+def timed(function: Callable[[], Any]) -> Spent:
+    """Seconds of a call, its child processes included."""
     began, before = time.monotonic(), cpu_seconds()
-    do()
+    function()
     return Spent(time.monotonic() - began, cpu_seconds() - before)
 
 
 def cpu_seconds() -> float:
-    """Of this process and of its children that have ended."""
+    """Processor seconds of this process and of its children that have ended."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def command(arguments: list[str], accepted: tuple[int, ...] = (0,)) -> None:
-    """A process of lur; exit status 1 of `lur train` is a run that diverged."""
+    """Runs a command of lur. `lur train` exits with status 1 if the run diverges."""
     done = subprocess.run([*LUR, *arguments], capture_output=True, text=True, check=False)
     if done.returncode not in accepted:
         raise RuntimeError(f"lur {' '.join(arguments)}: {done.stderr.strip()}")
 
 
-def report(found: Measured) -> str:
-    """In words."""
-    note = "all timed" if found.timed == found.cells else f"from {found.timed} that were timed"
+def report(measured: Measured) -> str:
+    """The comparison as lines of text."""
+    note = "all timed" if measured.timed == measured.cells else f"from {measured.timed} that were timed"
     rows = [
-        ("lur sweep, a process", found.sweep_process, found.sweep_process),
-        (f"{found.cells} processes of lur train, {note}", found.train_processes, found.sweep_process),
-        ("one sweep in a process", found.sweep, found.sweep),
-        (f"{found.cells} calls of train in a process", found.train_calls, found.sweep),
-        (f"{found.cells} runs of one compiled program", found.shared_program, found.sweep),
+        ("one process of lur sweep", measured.sweep_process, measured.sweep_process),
+        (f"{measured.cells} processes of lur train, {note}", measured.train_processes, measured.sweep_process),
+        ("one sweep inside a process", measured.sweep, measured.sweep),
+        (f"{measured.cells} calls of train inside a process", measured.train_calls, measured.sweep),
+        (f"{measured.cells} runs of one compiled program", measured.shared_program, measured.sweep),
     ]
     lines = [
-        f"  {name:50} {own.clock:8.1f} s {own.clock / base.clock:6.1f}x"
-        f"   {own.cpu:8.1f} CPU s {own.cpu / base.cpu:6.1f}x"
-        for name, own, base in rows
+        f"  {name:50} {spent.clock:8.1f} s {spent.clock / base.clock:6.1f}x"
+        f"   {spent.cpu:8.1f} CPU s {spent.cpu / base.cpu:6.1f}x"
+        for name, spent, base in rows
     ]
-    head = f"digits, {found.cells} cells, {found.rounds} rounds"
+    head = f"digits, {measured.cells} cells, {measured.rounds} rounds"
     gaps = (
-        f"  largest difference of a loss, relative to the largest of its cell: {found.early:.1e} in the first ten "
-        f"rounds; in all rounds {found.median:.1e} in the median cell, {found.difference:.1e} in the one farthest off"
+        f"  largest difference of a loss, relative to the largest of its cell: {measured.early:.1e} in the first ten "
+        f"rounds; in all rounds {measured.median:.1e} in the median cell, {measured.difference:.1e} in the worst cell"
     )
     return "\n".join([head, *lines, gaps])
 
 
-def record(found: Measured) -> dict[str, Any]:
-    """For a file."""
+def record(measured: Measured) -> dict[str, Any]:
+    """The comparison for a JSON file."""
     return {
         "benchmark": "sweep",
-        **found._asdict(),
+        **measured._asdict(),
         "environment": {name: value for name, value in environment().items() if name != "host"},
     }

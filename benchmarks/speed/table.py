@@ -1,4 +1,4 @@
-"""The results of a race as a table to read and as a record to keep."""
+"""The results of a race as a table and as a JSON record."""
 
 import os
 import platform
@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.race import Result
-from benchmarks.speed.work import Sizes
+from benchmarks.speed.workloads import Sizes
 
 HEADER = ("", "s/round", "rounds", "warm-up s", "memory MB", "x lur", "x floor", "difference")
 
 
-def same_work(result: Result, sizes: Sizes, tolerance: float) -> bool:
-    """True where a contender took the round's example gradients and ended where lur did."""
+def does_same_work(result: Result, sizes: Sizes, tolerance: float) -> bool:
+    """Whether a contender took all example gradients of the rounds and ended where lur did."""
     return result.examples == sizes.examples and (result.difference is None or result.difference <= tolerance)
 
 
 def seconds_of(results: Sequence[Result], name: str) -> float | None:
-    """Seconds a round of the contender of this name."""
+    """Seconds per round of the contender of this name; None if it did not run."""
     return next((result.seconds for result in results if result.name == name), None)
 
 
-def cells(result: Result, lur: float | None, floor: float | None) -> tuple[str, ...]:
-    """A contender's line."""
+def table_row(result: Result, lur: float | None, floor: float | None) -> tuple[str, ...]:
+    """A contender's row of the table."""
     return (
         result.name,
         f"{result.seconds:.4g}",
@@ -38,25 +38,25 @@ def cells(result: Result, lur: float | None, floor: float | None) -> tuple[str, 
 
 
 def table(results: Sequence[Result], skipped: Mapping[str, str], sizes: Sizes, tolerance: float) -> str:
-    """All contenders, quickest first; then those whose work differs and those that were skipped, by name."""
+    """All contenders, fastest first; then a line for each one whose work differs and each one that was skipped."""
     lur, floor = seconds_of(results, "lur"), seconds_of(results, "floor")
-    rows = [HEADER, *(cells(result, lur, floor) for result in sorted(results, key=lambda result: result.seconds))]
+    rows = [HEADER, *(table_row(result, lur, floor) for result in sorted(results, key=lambda result: result.seconds))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     lines = [
         "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
         for row in rows
     ]
     for result in results:
-        if not same_work(result, sizes, tolerance):
+        if not does_same_work(result, sizes, tolerance):
             lines.append(
                 f"not the same work: {result.name} took {result.examples:g} example gradients a round of "
                 f"{sizes.examples} and ended {result.difference or 0:.1e} from lur, more than {tolerance:g}"
             )
-    return "\n".join([*lines, *(f"skipped: {name}: {why}" for name, why in skipped.items())])
+    return "\n".join([*lines, *(f"skipped: {name}: {reason}" for name, reason in skipped.items())])
 
 
 def processor() -> str:
-    """The processor's name, as Linux has it."""
+    """The processor's name according to Linux."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -65,7 +65,7 @@ def processor() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Where and when the race was run, and how busy the machine was otherwise."""
+    """The machine, the date, and the load from other processes."""
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -84,7 +84,7 @@ def record(
     skipped: Mapping[str, str],
     before: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """A race as JSON: sizes, results with their versions, who was skipped and why, and the machine before it."""
+    """A race for a JSON file: sizes, results with versions, skipped contenders with reasons, the machine before it."""
     return {
         "task": task,
         **sizes._asdict(),

@@ -1,4 +1,4 @@
-"""`lur reproduce`: the paper's experiments as commands, each with a verdict computed from what was run."""
+"""`lur reproduce`: the paper's experiments as commands, each with a verdict computed from its runs."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -28,40 +28,41 @@ def reproduce(
     quiet: bool = False,
     json: Json = None,
 ) -> int:
-    """Run the paper's experiments and judge them: lur reproduce fig2 --scale small --out results
+    """Run the paper's experiments and compute their verdicts: lur reproduce fig2 --scale small --out results
 
-    `fig1` to `fig9` and `table1` to `table7` are the paper's; `all` are all of them, drawn from the same runs.
-    `heterogeneity`: with eta fixed, does a larger gamma lead early and lose late, and does that fade as the
-    clients become alike? Runs that were cut go on where they were.
+    `fig1` to `fig9` and `table1` to `table7` are the paper's; `all` makes all of them from the same runs.
+    `heterogeneity` asks whether, with eta fixed, a larger gamma leads early and loses late, and whether that fades
+    as the clients become more similar. Interrupted runs resume.
 
     Args:
         what: The figure, table or experiment.
-        scale: smoke takes seconds, small minutes on built-in data, paper an accelerator and the real files.
-        task: Only on this task. For heterogeneity digits (half a minute) or femnist (about ten).
+        scale: smoke takes seconds, small minutes on built-in data; paper needs an accelerator and the real files.
+        task: Only this task. For heterogeneity: digits (half a minute) or femnist (about ten minutes).
         store: An imported store for that task.
-        out: Folder for pictures (SVG, PNG), numbers (CSV) and verdicts (JSON).
+        out: Folder for figures (SVG, PNG), numbers (CSV) and verdicts (JSON).
         runs: Folder for the runs; by default OUT/runs-SCALE.
         rounds: Rounds of each run of heterogeneity; by default the experiment's.
         quiet: Print nothing.
     """
-    from lur.cli.siblings import check_folder, require_sibling
+    from lur.cli.siblings import check_folder, require_benchmarks, require_sibling
     from lur.jax_setup import prepare
 
-    require_sibling("benchmarks")
+    require_benchmarks("lur reproduce")
+    require_sibling("theory")
     check_folder("--out", out)
     check_json(json)
     say = speaker(quiet, json)
     if what == "heterogeneity":
-        return heterogeneity(task or "digits", out, rounds, say, json)
+        return reproduce_heterogeneity(task or "digits", out, rounds, say, json)
     if rounds is not None:
-        raise ValueError(f"--rounds is for heterogeneity; {what} takes those of its scale, got {rounds}")
+        raise ValueError(f"--rounds applies to heterogeneity only; the scale sets those of {what}, got {rounds}")
     if store is not None and task is None:
-        raise ValueError(f"--store needs the --task that it is for, got {store}")
+        raise ValueError(f"--store needs --task, the task that the store is for, got {store}")
     prepare()
-    return paper(what, scale, task, store, out, runs or out / f"runs-{scale}", say, silent(quiet, json), json)
+    return reproduce_paper(what, scale, task, store, out, runs or out / f"runs-{scale}", say, silent(quiet, json), json)
 
 
-def paper(
+def reproduce_paper(
     what: str,
     scale: Any,
     task: str | None,
@@ -72,7 +73,7 @@ def paper(
     quiet: bool,
     json: Path | None,
 ) -> int:
-    """The paper's figures and tables."""
+    """Makes figures and tables of the paper and prints their verdicts."""
     from benchmarks.paper.experiments import Interrupted, Lab
     from lur import tasks
     from lur.runs.stopping import stoppable
@@ -86,19 +87,19 @@ def paper(
         stores = {} if task is None or store is None else {task: store.absolute()}
         lab = Lab(runs, scale, say, stop, () if task is None else (task,), stores)
         for name in names:
-            if what == "all" and not has_part(name, lab):
-                say(f"{name}: not about the tasks that are run")
+            if what == "all" and not concerns_tasks(name, lab):
+                say(f"{name}: skipped, it is about other tasks")
                 continue
             try:
                 made = import_module(f"benchmarks.paper.{name}").make(lab, out)
             except Interrupted:
-                say(f"  stopped in {name}: {runs} keeps its runs")
+                say(f"  stopped during {name}; its runs are kept in {runs}")
                 return stop.status
             done[name] = {"files": made.paths, "verdicts": made.statements}
             say(f"{name}: {', '.join(str(path) for path in made.paths)}")
-            for one in made.statements:
-                agrees = {True: "agrees", False: "DISAGREES", None: "cannot tell"}[one.agrees]
-                say(f"  [{agrees}] {one.task}: {one.paper}\n      here: {one.shows}")
+            for statement in made.statements:
+                agrees = {True: "agrees", False: "DISAGREES", None: "cannot tell"}[statement.agrees]
+                say(f"  [{agrees}] {statement.task}: {statement.paper}\n      here: {statement.shows}")
     write_json(json, done)
     return 0
 
@@ -113,20 +114,22 @@ TASKS = {
 ON_YOGI = ("fig6", "fig7", "fig9")
 
 
-def has_part(name: str, lab: Any) -> bool:
-    """Whether `all` makes this figure or table: it is about the tasks of its scale, or about the one asked for."""
+def concerns_tasks(name: str, lab: Any) -> bool:
+    """Whether a figure or table is about one of the tasks that the lab runs."""
     from benchmarks.paper.scales import YOGI, tasks_of
 
-    asked = lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale))
+    tasks = lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale))
     if name in TASKS:
-        return TASKS[name] in asked
+        return TASKS[name] in tasks
     if name == "fig1" or name.startswith("table"):
         return True
-    return any((task in YOGI) == (name in ON_YOGI) for task in asked)
+    return any((task in YOGI) == (name in ON_YOGI) for task in tasks)
 
 
-def heterogeneity(task: str, out: Path, rounds: int | None, say: Callable[[str], None], json: Path | None) -> int:
-    """The effect against the dial of heterogeneity."""
+def reproduce_heterogeneity(
+    task: str, out: Path, rounds: int | None, say: Callable[[str], None], json: Path | None
+) -> int:
+    """Runs the paper's effect at several heterogeneities of the clients."""
     from benchmarks.paper import heterogeneity
     from lur.jax_setup import prepare
     from lur.training.configuration import nearest
@@ -140,8 +143,8 @@ def heterogeneity(task: str, out: Path, rounds: int | None, say: Callable[[str],
             raise ValueError(f"--rounds must be at least {setting.every}, got {rounds}")
         setting = setting._replace(rounds=rounds)
     prepare()
-    found = heterogeneity.curves(setting, say)
-    verdicts, files = heterogeneity.verdict(found), heterogeneity.write(setting, found, out)
+    curves = heterogeneity.curves(setting, say)
+    verdicts, files = heterogeneity.verdict(curves), heterogeneity.write(setting, curves, out)
     for line in (*verdicts, *map(str, files)):
         say(line)
     write_json(json, {"heterogeneity": {"files": files, "verdicts": verdicts}})

@@ -18,6 +18,16 @@ def require_sibling(name: str) -> None:
         )
 
 
+def require_benchmarks(command: str) -> None:
+    """Refuses a command that needs `benchmarks/`, which is in the repository but not in the wheel."""
+    home = Path(__file__).resolve().parents[2]
+    if not (home / "benchmarks" / "speed").is_dir():
+        raise ValueError(
+            f"`{command}` needs the folder benchmarks/, which is in the repository only: run it in a checkout of lur"
+        )
+    require_sibling("benchmarks")
+
+
 def check_folder(option: str, folder: Path) -> None:
     """Refuse a folder that is none, or that could not be made or written into, before anything is run."""
     if folder.exists() and not folder.is_dir():

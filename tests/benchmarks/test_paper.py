@@ -1,4 +1,4 @@
-"""Verdicts are computed from the curves; the figures come with their numbers and say what made them."""
+"""Verdicts follow from the curves; figures come with their numbers, data and environment."""
 
 import csv
 import json
@@ -44,23 +44,23 @@ BEHIND = (5, 4, 3, 2, 1.5)
         (cell(1.0, ETA, (3, 2, 2.5, 2, 1.5), diverged=(50, "loss is nan")), None),
     ],
 )
-def test_early_and_late(other, agrees):
-    found = verdicts.early_and_late("digits", swept(cell(0.0, ETA, SMALL), other), ETA, 10, True)
-    assert found.agrees is agrees
+def test_a_larger_gamma_leads_early_and_loses_late(other, agrees):
+    verdict = verdicts.early_and_late("digits", swept(cell(0.0, ETA, SMALL), other), ETA, 10, True)
+    assert verdict.agrees is agrees
     if agrees:
-        assert "leads gamma 0 up to round 20 and ends at 3 times its loss" in found.shows
+        assert "leads gamma 0 up to round 20 and ends at 3 times its loss" in verdict.shows
 
 
-def test_the_other_etas_are_told():
+def test_the_verdict_lists_the_other_etas_that_show_the_effect():
     cells = [
         cell(0.0, ETA, SMALL),
         cell(1.0, ETA, (5, 4, 3, 2, 1.5)),
         cell(0.0, 1.0, SMALL),
         cell(1.0, 1.0, (3, 2, 2, 2, 2)),
     ]
-    found = verdicts.early_and_late("digits", swept(*cells), ETA, 10, True)
-    assert found.agrees is False
-    assert found.shows.endswith("of the grid's other etas it appears at 1")
+    verdict = verdicts.early_and_late("digits", swept(*cells), ETA, 10, True)
+    assert verdict.agrees is False
+    assert verdict.shows.endswith("of the grid's other etas it appears at 1")
 
 
 @pytest.mark.parametrize(("better", "agrees"), [(0.6, True), (1.5, True), (1.6, False), (3.0, False)])
@@ -76,23 +76,23 @@ def test_tuning_helps(better, agrees):
 
 
 @pytest.mark.parametrize(("norms", "agrees"), [((3, 2, 1), True), ((3, 1, 2), False)])
-def test_norms(norms, agrees):
+def test_norms_fall_with_gamma(norms, agrees):
     cells = [cell(gamma, ETA, SMALL, norm) for gamma, norm in zip((0.0, 0.1, 1.0), norms, strict=True)]
     assert verdicts.norms_fall("digits", swept(*cells), ETA).agrees is agrees
     assert verdicts.norms_fall("digits", swept(cells[0]), ETA).agrees is None
 
 
 @pytest.mark.parametrize(("end", "agrees"), [(0.4, True), (0.52, True), (0.6, False)])
-def test_decay(end, agrees):
-    found = swept(cell(0.0, ETA, SMALL))
+def test_decay_matches_the_best_tuned_gamma(end, agrees):
+    grid = swept(cell(0.0, ETA, SMALL))
     decayed = cell(1.0, 0.1, (4, 3, 2, 1, end), gammas=[1.0, 1.0, 0.1, 0.01])
-    made = verdicts.decay_matches("digits", found, Decayed(1.0, decayed, found, ()))
+    made = verdicts.decay_matches("digits", grid, Decayed(1.0, decayed, grid, ()))
     assert made.agrees is agrees
     assert "2 decays" in made.shows
-    assert verdicts.decay_matches("digits", found, Decayed(None, None, None, (1.0,))).agrees is None
+    assert verdicts.decay_matches("digits", grid, Decayed(None, None, None, (1.0,))).agrees is None
 
 
-def test_tied_and_tuned():
+def test_tied_rates_and_tuned_rates():
     cells = [cell(a, b, (2, 2, 2, 2, x)) for a, b, x in ((0.1, 0.1, 1), (0.1, 1.0, 0.5), (1.0, 0.1, 3), (1.0, 1.0, 2))]
     assert verdicts.tied_is_not_best("digits", swept(*cells)).agrees is True
     assert verdicts.tied_is_not_best("digits", swept(cells[0], cells[3], cells[2])).agrees is False
@@ -101,7 +101,7 @@ def test_tied_and_tuned():
     assert verdicts.etas_rise("digits", swept(*cells)).agrees is False
 
 
-def test_scales():
+def test_every_scale_has_the_constant_eta():
     for scale in ("smoke", "small", "paper"):
         for group in ("sgd", "yogi"):
             assert all(ETA in case(task, scale).etas for task in tasks_of(group, scale))
@@ -116,13 +116,13 @@ def lab(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["fig2", "fig3", "fig4", "fig5", "fig8", "table1", "table2"])
-def test_on_digits(lab, tmp_path, name):
+def test_a_figure_of_digits_at_scale_smoke(lab, tmp_path, name):
     made = import_module(f"benchmarks.paper.{name}").make(lab, tmp_path)
     entry = json.loads((tmp_path / f"{name}.json").read_text())
     assert entry["scale"] == "smoke"
     assert "load_digits" in entry["data"]["digits"]
     assert entry["environment"]["jax"]
-    assert [v["shows"] for v in entry["verdicts"]] == [one.shows for one in made.statements]
+    assert [v["shows"] for v in entry["verdicts"]] == [statement.shows for statement in made.statements]
     rows = [*csv.DictReader((tmp_path / f"{name}.csv").read_text().splitlines())]
     assert rows
     assert {row["task"] for row in rows} == {"digits"}
@@ -133,7 +133,7 @@ def test_on_digits(lab, tmp_path, name):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_every_figure_and_table_has_its_file():
+def test_every_figure_and_table_has_a_module_with_its_command():
     for name in (*FIGURES, *TABLES):
         module = import_module(f"benchmarks.paper.{name}")
         assert f"lur reproduce {name}" in module.__doc__

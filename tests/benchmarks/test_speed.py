@@ -1,4 +1,4 @@
-"""The benchmark runs, does the same work on both sides, and counts turns right."""
+"""The quadratic benchmark does the same work in lur and in Python, and turns are interleaved."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from benchmarks.speed import quadratic
 from benchmarks.speed.stopwatch import best_seconds
 
 
-def test_lur_and_python_do_the_same_work():
-    found = quadratic.measure(quadratic.Size(d=5, M=3, K=2, B=2), rounds=5, turns=1)
-    assert found.difference < 1e-5
-    assert min(found.lur, found.lur_scan, found.python) > 0
+def test_lur_and_python_loops_end_at_the_same_model():
+    speed = quadratic.measure(quadratic.Size(d=5, M=3, K=2, B=2), rounds=5, turns=1)
+    assert speed.difference < 1e-5
+    assert min(speed.lur, speed.lur_scan, speed.python) > 0
 
 
 def test_turns_are_interleaved():

@@ -1,1 +1,1 @@
-"""The contenders of `lur bench speed`: scripts that run in environments of their own and know nothing of lur."""
+"""Workers of `lur bench speed` for other frameworks: scripts that run in separate environments without lur."""

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
 """FedJAX's federated averaging, with its default backend: a jitted local step, a Python loop over steps and clients.
 
-Its FedAvg fails on current jax; its environment pins one on which it works.
+Its FedAvg fails on current jax, so its environment pins an older one.
 """
 
 import time

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The clients of `flower_peer`: a module of its own, which Flower's processes import and which keeps the examples."""
+"""The clients of `flower_peer`, in a separate module that Flower's processes import and that caches the examples."""
 
 from functools import lru_cache
 
@@ -14,7 +14,7 @@ app = ClientApp()
 
 @lru_cache(maxsize=1)
 def prepared(file, task, client_lr, threads):
-    """The examples and the order in which they come, read once a process."""
+    """The examples and the schedule of mini-batches, read once per process."""
     torch.set_num_threads(threads)
     case = read_case(file, task, client_lr)
     return tensors(task, case.data), torch.tensor(case.rows).long()
@@ -22,7 +22,7 @@ def prepared(file, task, client_lr, threads):
 
 @app.train()
 def train(message, context):
-    """The local steps of the client that this node is, in the round that the server says."""
+    """The local steps of this node's client in the server's current round."""
     config = message.content["config"]
     data, schedule = prepared(config["file"], config["task"], config["client_lr"], config["threads"])
     loss = LOSSES[config["task"]]

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
-"""Flower's federated averaging in its ray simulation: one node for each client of a round, one core for each process.
+"""Flower's federated averaging in its ray simulation: one node per client of a round, one core per process.
 
-The simulation is started once and lives through all turns: its server waits for the next run.
+The simulation starts once and serves all turns: its server waits for the next run.
 """
 
 import os
@@ -23,11 +23,11 @@ from protocol import Done, serve
 from torch_models import from_lur, to_lur
 
 THREADS = 1
-"""Cores of a client, Flower's way to use a machine: as many clients as there are cores run at once."""
+"""Cores per client, as Flower recommends: as many clients as there are cores run in parallel."""
 
 
-def counted(replies, key):
-    """The examples that a round's clients trained on."""
+def count_examples(replies, key):
+    """The number of examples that the clients of a round trained on."""
     return MetricRecord({"examples": sum(int(reply["metrics"][key]) for reply in replies)})
 
 
@@ -41,7 +41,7 @@ def contender(case):
     def main(grid, context):
         for rounds in iter(runs.get, None):
             strategy = FedAvg(
-                fraction_evaluate=0.0, min_train_nodes=M, min_available_nodes=M, train_metrics_aggr_fn=counted
+                fraction_evaluate=0.0, min_train_nodes=M, min_available_nodes=M, train_metrics_aggr_fn=count_examples
             )
             arrays = ArrayRecord(from_lur(case.params))
             start = time.perf_counter()

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The models of the benchmark in plain jax, as functions of named parameters, for peers of an older jax.
+"""The models of the benchmark as jax functions of named parameters, for peers that need an older jax.
 
 Parameters have lur's names and layouts. ``LOSSES[task](params, batch)`` is the mean loss of a mini-batch.
 """

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
-"""Apple's pfl: federated averaging on its simulated backend, local SGD by its PyTorch bridge.
+"""Apple's pfl: federated averaging on its simulated backend, with local SGD by its PyTorch bridge.
 
-Evaluation, which it always does in the first round, finds nothing to compute.
+pfl always evaluates in the first round; the model has no metrics, so this costs nothing.
 """
 
 import time
@@ -18,7 +18,7 @@ from torch_models import LOSSES, from_lur, tensors, to_lur, with_best_threads
 
 
 class Module(torch.nn.Module):
-    """A model as pfl wants it: with `loss` and `metrics`."""
+    """The model with the methods that pfl requires, `loss` and `metrics`."""
 
     def __init__(self, task, params):
         super().__init__()

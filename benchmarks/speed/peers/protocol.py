@@ -1,11 +1,11 @@
-"""How a contender is driven: lines of JSON on its standard input and output, one answer to each request.
+"""The protocol of a contender: lines of JSON on its standard input and output, one answer per request.
 
     {"setup": {"file": case.npz, "task": ..., "client_lr": ...}}  ->  {"versions": {...}}, after one round
     {"run": R}                ->  {"seconds": ..., "examples": ...}: rounds 0, ..., R - 1 from the initial model
     {"result": file.npz}      ->  {}: the parameters after the last run are in the file
 
-A contender is a function ``contender(case) -> run`` with ``run(rounds) -> Done``. It needs numpy alone, so that it
-runs in any environment. Whatever else is printed goes to standard error.
+A contender is a function ``contender(case) -> run`` with ``run(rounds) -> Done``. This module needs only numpy, so it
+runs in any environment. Other output of a contender goes to standard error.
 """
 
 import json
@@ -19,7 +19,16 @@ import numpy as np
 
 
 class Case(NamedTuple):
-    """Its file, the task's name, gamma, examples, parameters, and the rows (R, M, K, B) that rounds draw of them."""
+    """The work of a race.
+
+    Attributes:
+        file: Path of the file it was read from.
+        task: Name of the workload.
+        client_lr: gamma.
+        data: Examples by feature.
+        params: Initial parameters by name.
+        rows: Rows of the examples in each mini-batch, of shape (R, M, K, B).
+    """
 
     file: str
     task: str
@@ -30,7 +39,13 @@ class Case(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A run: its seconds, the example gradients it took, the parameters it ended at."""
+    """A finished run.
+
+    Attributes:
+        seconds: Its wall-clock seconds.
+        examples: Example gradients it took.
+        params: Final parameters by name.
+    """
 
     seconds: float
     examples: int
@@ -41,7 +56,7 @@ Run = Callable[[int], Done]
 
 
 def read_case(file: str, task: str, client_lr: float) -> Case:
-    """The case in a file."""
+    """Reads a case from its file."""
     with np.load(file) as content:
         arrays = {name: content[name] for name in content.files}
 
@@ -52,7 +67,7 @@ def read_case(file: str, task: str, client_lr: float) -> Case:
 
 
 def serve(contender: Callable[[Case], Run], packages: Sequence[str]) -> None:
-    """Answer requests until there are no more."""
+    """Answers requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     run: Run | None = None

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""FedAvg as one would write it down in PyTorch: three loops, one model whose weights are set back for each client."""
+"""FedAvg as a hand-written PyTorch loop: one model, whose weights are reset for each client."""
 
 import time
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 
 def with_best_threads(run):
-    """A run on one core or on all, whichever has the quicker round: small steps, or a busy machine, like one better."""
+    """A run on one core or on all, whichever is faster: small steps and busy machines favour one core."""
 
     def seconds(threads):
         torch.set_num_threads(threads)
@@ -24,7 +24,7 @@ def with_best_threads(run):
 
 
 def is_transposed(name, array):
-    """Kernels of dense and LSTM layers: lur's are (in, out), PyTorch's (out, in). A bag of words keeps its rows."""
+    """Whether a parameter is a dense or LSTM kernel: (in, out) in lur and (out, in) in PyTorch."""
     return array.ndim == 2 and name != "kernel" and name.endswith(("kernel", "recurrent"))
 
 
@@ -53,7 +53,7 @@ def to_lur(params):
 
 
 def tensors(task, data):
-    """The examples as PyTorch likes them: images with channels first, tags as a 0/1 matrix."""
+    """The examples in PyTorch's conventions: images with channels first, tags as a 0/1 matrix."""
     if task == "tiny":
         return [torch.tensor(data["x"]), torch.tensor(data["y"])]
     if task in ("femnist", "cifar100"):

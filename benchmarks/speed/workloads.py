@@ -1,8 +1,8 @@
-"""The work of a speed benchmark: a model and its loss, the paper's sizes, synthetic clients of the right shapes.
+"""The workloads of the speed benchmarks: a model and its loss, the paper's sizes, and synthetic clients.
 
-Examples are random: time does not depend on what they show. Each client has K B of them. Of a sequence no
-position is padding, of a bag of words all words are distinct. Rates are small where there are kinks (relu, maxima):
-on noise, with larger ones, the last bit decides on which side a value falls, and the next steps make much of it.
+Examples are random, since time does not depend on their content. Every client has K B of them. Sequences have no
+padding, and the words of a bag are distinct. Learning rates are small for models with kinks (relu, maxima): with larger
+rates on noise, a rounding error can put a value on the other side of a kink, and the following steps amplify it.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,12 +21,18 @@ from lur.tasks.stackoverflow_tp import tag_regression
 from lur.tasks.task import sequence_outcomes
 
 Batch = Mapping[str, Any]
-SHARE = 2
-"""Clients in the store for each that takes part in a round."""
+CLIENTS_PER_PARTICIPANT = 2
+"""Clients in the store for each client of a round."""
 
 
 class Sizes(NamedTuple):
-    """Clients a round, local steps, examples a mini-batch."""
+    """Sizes of a round.
+
+    Attributes:
+        M: Clients per round.
+        K: Local steps.
+        B: Batch size.
+    """
 
     M: int
     K: int
@@ -34,16 +40,23 @@ class Sizes(NamedTuple):
 
     @property
     def examples(self) -> int:
-        """The example gradients of a round, M K B."""
+        """Example gradients per round, M K B."""
         return self.M * self.K * self.B
 
 
-class Work(NamedTuple):
-    """What is timed: the paper's sizes, rounds a turn, gamma, the floor's largest batch, examples, model.
+class Workload(NamedTuple):
+    """What is timed.
 
-    ``examples(generator, n)`` makes n examples; ``model(form)`` gives ``(init(key), loss(params, batch))``, its layers
-    in the form given (`lur.models.layers.forms`). `tolerance` is of the final parameters, as a share of the way
-    that they went. A linear model says so in `linear`, as the tasks do.
+    Attributes:
+        sizes: The paper's M, K and B.
+        rounds: Rounds in a turn.
+        client_lr: gamma.
+        chunk: Largest batch of the floor, the gradient of all the examples of a round.
+        examples: ``examples(generator, n)`` makes n examples.
+        model: ``model(form)`` returns ``(init(key), loss(params, batch))`` with layers of this form
+            (`lur.models.layers.forms`).
+        tolerance: Allowed difference of the final parameters, relative to the distance they moved.
+        linear: The model as a linear model; None if it is not one.
     """
 
     sizes: Sizes
@@ -57,7 +70,7 @@ class Work(NamedTuple):
 
 
 def logistic(form: Form):
-    """Binary logistic regression on 50 features, started at zero."""
+    """Binary logistic regression on 50 features, initialised at zero."""
 
     def loss(params: Any, batch: Batch) -> Any:
         return sigmoid_cross_entropy(inner(batch["x"], params["kernel"], form=form), batch["y"], form=form).mean()
@@ -69,12 +82,13 @@ LOGISTIC = LinearModel((), lambda batch: batch["x"], lambda batch: batch["y"], s
 
 
 def logistic_examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    """n examples with 50 features and a binary label."""
     x = generator.standard_normal((n, 50)).astype(np.float32)
     return {"x": x, "y": (x.sum(1) + generator.standard_normal(n) > 0).astype(np.float32)}
 
 
 def classifier(model: Callable[[Form], Any], shape: tuple[int, ...]):
-    """A classifier of images under the mean cross-entropy."""
+    """An image classifier with the mean cross-entropy as its loss."""
 
     def build(form: Form):
         net = model(form)
@@ -88,6 +102,8 @@ def classifier(model: Callable[[Form], Any], shape: tuple[int, ...]):
 
 
 def image_examples(shape: tuple[int, ...], classes: int):
+    """A function that makes random images with random labels."""
+
     def examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray]:
         x = generator.standard_normal((n, *shape), np.float32)
         return {"x": x, "y": generator.integers(0, classes, n, np.int32)}
@@ -96,7 +112,7 @@ def image_examples(shape: tuple[int, ...], classes: int):
 
 
 def language(model: Callable[[Form], Any]):
-    """A language model under the mean cross-entropy over the positions that are not padding."""
+    """A language model with the mean cross-entropy over the positions that are not padding."""
 
     def build(form: Form):
         net = model(form)
@@ -112,6 +128,8 @@ def language(model: Callable[[Form], Any]):
 
 
 def token_examples(length: int, vocabulary: int):
+    """A function that makes random sequences of length + 1 tokens."""
+
     def examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray]:
         return {"tokens": generator.integers(1, vocabulary, (n, length + 1), np.int32)}
 
@@ -119,7 +137,7 @@ def token_examples(length: int, vocabulary: int):
 
 
 def tags(form: Form):
-    """One-versus-rest logistic regression on bags of words, its loss the mean over the 500 tags."""
+    """One-versus-rest logistic regression on bags of words; the loss is the mean over 500 tags."""
     net = models.TagRegression(form=form)
 
     def loss(params: Any, batch: Batch) -> Any:
@@ -131,21 +149,21 @@ def tags(form: Form):
 
 
 def distinct(generator: np.random.Generator, n: int, count: int, below: int) -> np.ndarray:
-    """n rows of `count` distinct integers: one from each of `count` equal ranges."""
+    """n rows of `count` distinct integers, one from each of `count` ranges of equal width."""
     width = below // count
     return generator.integers(0, width, (n, count), np.int32) + np.arange(count, dtype=np.int32) * np.int32(width)
 
 
 def tag_examples(generator: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-    """64 words of 10,000 and 4 tags of 500."""
+    """n examples with 64 of 10,000 words and 4 of 500 tags."""
     words, tags = distinct(generator, n, 64, 10_000), distinct(generator, n, 4, 500)
     weights, tagged = np.full(words.shape, 1 / 64, np.float32), np.ones(tags.shape, bool)
     return {"words": words, "weights": weights, "tags": tags, "tagged": tagged}
 
 
-WORKS: dict[str, Work] = {
-    "tiny": Work(Sizes(10, 10, 1), 1000, 0.1, 100, logistic_examples, logistic, 1e-5, LOGISTIC),
-    "femnist": Work(
+WORKLOADS: dict[str, Workload] = {
+    "tiny": Workload(Sizes(10, 10, 1), 1000, 0.1, 100, logistic_examples, logistic, 1e-5, LOGISTIC),
+    "femnist": Workload(
         Sizes(10, 10, 20),
         2,
         1e-3,
@@ -153,7 +171,7 @@ WORKS: dict[str, Work] = {
         image_examples((28, 28, 1), 62),
         classifier(lambda form: models.CNN(form=form), (28, 28, 1)),
     ),
-    "cifar100": Work(
+    "cifar100": Workload(
         Sizes(10, 10, 20),
         1,
         1e-3,
@@ -161,11 +179,11 @@ WORKS: dict[str, Work] = {
         image_examples((24, 24, 3), 100),
         classifier(lambda form: models.ResNet18(form=form), (24, 24, 3)),
     ),
-    "shakespeare": Work(
+    "shakespeare": Workload(
         Sizes(10, 10, 4), 2, 0.5, 400, token_examples(80, 90), language(lambda form: models.shakespeare(form=form))
     ),
-    "stackoverflow_nwp": Work(
+    "stackoverflow_nwp": Workload(
         Sizes(50, 10, 16), 1, 0.1, 400, token_examples(20, 10_004), language(lambda form: models.next_word(form=form))
     ),
-    "stackoverflow_tp": Work(Sizes(50, 10, 16), 1, 10.0, 2000, tag_examples, tags, linear=tag_regression(500)),
+    "stackoverflow_tp": Workload(Sizes(50, 10, 16), 1, 10.0, 2000, tag_examples, tags, linear=tag_regression(500)),
 }

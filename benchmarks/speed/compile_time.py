@@ -1,8 +1,9 @@
-"""How long the first round of each task takes to compile: with an empty cache, and with the programs kept.
+"""How long the first round of each task takes to compile: with an empty compilation cache, and with a filled one.
 
     lur bench compile
 
-About 5 minutes. Each measurement is a new process; what is counted is the first call of `lur.run` less a second one.
+About 5 minutes. Every measurement runs in a new process and is the time of the first call of `lur.run` minus that of a
+second call.
 """
 
 import json
@@ -19,16 +20,22 @@ TASKS = ("quadratic", "digits", "stackoverflow_tp", "femnist", "shakespeare", "s
 CLIENTS = 2
 
 
-class FirstRound(NamedTuple):
-    """Seconds from the call of `lur.run` to the end of its first round, less the round itself."""
+class CompileTime(NamedTuple):
+    """Seconds from the call of `lur.run` to the end of its first round, minus the round itself.
+
+    Attributes:
+        task: Name of the task.
+        cold: With an empty compilation cache.
+        cached: With the programs of the first process in the cache.
+    """
 
     task: str
     cold: float
     cached: float
 
 
-def compile_once(task: str) -> float:
-    """In this process: the first round's seconds less a second round's."""
+def compile_seconds(task: str) -> float:
+    """Seconds of the first round minus those of the second, in this process."""
     import jax
 
     from lur import tasks
@@ -46,7 +53,7 @@ def compile_once(task: str) -> float:
     state = algo.init(params, settings.client_lr, settings.server_lr)
     layout = choose(params, CLIENTS, linear=loaded.linear is not None).layout
     data = resident(loaded.store, replicated(layout))
-    took = []
+    seconds = []
     for _ in range(2):
         start = time.perf_counter()
         end, _ = run(
@@ -61,33 +68,34 @@ def compile_once(task: str) -> float:
             data=data,
         )
         jax.block_until_ready(end.params)
-        took.append(time.perf_counter() - start)
-    return took[0] - took[1]
+        seconds.append(time.perf_counter() - start)
+    return seconds[0] - seconds[1]
 
 
-def apart(task: str, compiled: Path) -> float:
-    """`compile_once` in a new process that keeps its programs in a folder."""
+def compile_seconds_in_new_process(task: str, cache: Path | str) -> float:
+    """`compile_seconds` in a new process whose compilation cache is the folder `cache`."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.speed.first_round", task],
+        [sys.executable, "-m", "benchmarks.speed.compile_time", task],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(compiled)},
+        env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(cache)},
     )
     if done.returncode:
         raise RuntimeError(f"the first round of {task} failed: {done.stderr.strip()[-500:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measure(names: Sequence[str] = TASKS, report: Callable[[str], None] = lambda line: None) -> list[FirstRound]:
-    """Each task twice with the same folder, empty at first."""
-    found = []
+def measure(names: Sequence[str] = TASKS, report: Callable[[str], None] = lambda line: None) -> list[CompileTime]:
+    """Runs each task in two processes that share a compilation cache, empty at first."""
+    times = []
     for task in names:
-        with tempfile.TemporaryDirectory() as folder:
-            found.append(FirstRound(task, apart(task, Path(folder)), apart(task, Path(folder))))
-        report(f"{task:18} {found[-1].cold:6.1f} s cold, {found[-1].cached:5.1f} s with its programs kept")
-    return found
+        with tempfile.TemporaryDirectory() as cache:
+            cold, cached = (compile_seconds_in_new_process(task, cache) for _ in range(2))
+        times.append(CompileTime(task, cold, cached))
+        report(f"{task:18} {cold:6.1f} s with an empty cache, {cached:5.1f} s with its programs cached")
+    return times
 
 
 if __name__ == "__main__":
-    print(json.dumps(compile_once(sys.argv[1])))
+    print(json.dumps(compile_seconds(sys.argv[1])))
