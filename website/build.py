@@ -1,9 +1,9 @@
-"""`./run docs`: the site, from the pages in docs/ and from the repository itself, into build/site.
+"""`./run docs`: builds the site in build/site from the pages in docs/ and from the repository itself.
 
-Everything is staged in build/docs first: pages as they are but for their links and included code, and what
-`website.pages` makes. Then Zensical, the successor of Material for MkDocs (whose last fixes come in May 2027), builds
-it; a warning fails. The site needs no network: no fonts, no scripts from elsewhere, mathematics as MathML. Opened as
-files, without a server, it lacks its search alone.
+It first stages the pages in build/docs, with rewritten links and included code, together with those that
+`website.pages` generates. Then Zensical, the successor of Material for MkDocs (which gets fixes until May 2027), builds
+the site; a warning fails the build. The site needs no network: it loads no fonts or scripts, and mathematics is MathML.
+Opened as files, without a server, only its search does not work.
 """
 
 import ast
@@ -21,47 +21,51 @@ from website import pages
 ROOT = Path(__file__).resolve().parents[1]
 STAGE = ROOT / "build" / "docs"
 SITE = ROOT / "build" / "site"
-ELSEWHERE = {"benchmarks/speed/README.md": "speed.md"}  # pages that live beside what they are about
+ELSEWHERE = {"benchmarks/speed/README.md": "speed.md"}  # pages that are next to their subject
 INCLUDE = re.compile(r"^<!-- code: (\S+) ([\w ]+?) -->$", re.MULTILINE)
 LINK = re.compile(r"(?<!`)(\[[^\]]*\]\()([^)\s]+)(\))")
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".md": "markdown", ".sh": "bash", ".js": "javascript"}
 
 
 def source_of(path: Path, names: list[str]) -> str:
-    """The functions of these names, however deep in the file, as a block of code."""
-    text = path.read_text()
-    found = {
-        node.name: textwrap.dedent(ast.get_source_segment(text, node, padded=True) or "")
-        for node in ast.walk(ast.parse(text))
+    """A code block with the functions of these names, nested ones included."""
+    source = path.read_text()
+    functions = {
+        node.name: textwrap.dedent(ast.get_source_segment(source, node, padded=True) or "")
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef)
     }
-    missing = [name for name in names if name not in found]
+    missing = [name for name in names if name not in functions]
     if missing:
-        raise ValueError(f"{path} must have the function {missing[0]}, which a page includes")
-    return "```python\n" + "\n\n".join(found[name].rstrip() for name in names) + "\n```"
+        raise ValueError(f"{path} must define the function {missing[0]}, which a page includes")
+    return "```python\n" + "\n\n".join(functions[name].rstrip() for name in names) + "\n```"
 
 
 def with_code(text: str) -> str:
-    """A page with the code that its comments name."""
+    """A page with its comments `code: path names` replaced by code."""
     return INCLUDE.sub(lambda match: source_of(ROOT / match[1], match[2].split()), text)
 
 
 class Links:
-    """Links of a page in the repository as links of the site; files of the repository become pages of their own."""
+    """Turns links between files of the repository into links of the site; linked source files become pages.
+
+    Attributes:
+        wanted: Source files that pages link to.
+    """
 
     def __init__(self) -> None:
         self.wanted: set[Path] = set()
 
     def rewritten(self, text: str, origin: Path, staged: Path) -> str:
-        """`text` of the file `origin`, with links that work from the page `staged`."""
+        """The Markdown of the file `origin` with links that work from the page `staged`."""
 
-        def of(match: re.Match[str]) -> str:
+        def rewrite(match: re.Match[str]) -> str:
             target, _, anchor = match[2].partition("#")
             if not target or "://" in target or target.startswith("mailto:"):
                 return match[0]
             path = Path(os.path.normpath(origin.parent / target))
             if not path.is_relative_to(ROOT):
-                raise ValueError(f"{origin} must link to what is in the repository, got {match[2]}")
+                raise ValueError(f"{origin} must link to a file in the repository, got {match[2]}")
             name = path.relative_to(ROOT)
             if name.parts[0] == "docs" or str(name) in ELSEWHERE:
                 goal = STAGE / ELSEWHERE.get(str(name), Path(*name.parts[1:]))
@@ -69,15 +73,15 @@ class Links:
                 self.wanted.add(path)
                 goal = STAGE / "source" / f"{name}.md"
             else:
-                raise ValueError(f"{origin} must link to what is there, got {match[2]}")
+                raise ValueError(f"{origin} must link to an existing file, got {match[2]}")
             return f"{match[1]}{os.path.relpath(goal, staged.parent)}{'#' + anchor if anchor else ''}{match[3]}"
 
-        parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)  # not in code
-        return "".join(part if k % 2 else LINK.sub(of, part) for k, part in enumerate(parts))
+        parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)  # links in code stay
+        return "".join(part if k % 2 else LINK.sub(rewrite, part) for k, part in enumerate(parts))
 
 
 def source_page(path: Path) -> str:
-    """A file, or what is in a folder."""
+    """A page that shows a file or lists a folder."""
     name = path.relative_to(ROOT)
     if path.is_dir():
         listed = sorted(child.name for child in path.iterdir() if not child.name.startswith(("_", ".")))
@@ -86,22 +90,22 @@ def source_page(path: Path) -> str:
 
 
 def stage() -> None:
-    """All pages into build/docs."""
+    """Writes all pages into build/docs."""
     shutil.rmtree(STAGE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", STAGE, ignore=shutil.ignore_patterns("*.md", "errata.html"))
     links = Links()
     for origin in [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ELSEWHERE)]:
         staged = STAGE / ELSEWHERE.get(str(origin.relative_to(ROOT)), origin.name)
         staged.write_text(links.rewritten(with_code(origin.read_text()), origin, staged))
-    made = {
+    generated = {
         "claims.md": pages.claims((ROOT / "docs" / "errata.md").read_text()),
         "benchmarks.md": pages.benchmarks(ROOT / "benchmarks" / "results"),
-        **{f"api/{package}.md": pages.api(package, ROOT) for package in pages.FIRST},
+        **{f"api/{room.package}.md": pages.api(room, ROOT) for room in pages.ROOMS},
         **{f"source/{path.relative_to(ROOT)}.md": source_page(path) for path in links.wanted},
         "explorer-page.html": explorer(),
         "site.css": (Path(__file__).parent / "site.css").read_text(),
     }
-    for name, text in made.items():
+    for name, text in generated.items():
         (STAGE / name).parent.mkdir(parents=True, exist_ok=True)
         (STAGE / name).write_text(text)
     (STAGE / "figures" / "small").mkdir(parents=True)
@@ -110,7 +114,7 @@ def stage() -> None:
 
 
 def main() -> int:
-    """Stages and builds; exit status 1 where there is a warning."""
+    """Stages and builds the site. Returns the exit status: 1 if there is a warning."""
     stage()
     shutil.rmtree(SITE, ignore_errors=True)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]

@@ -1,7 +1,7 @@
-r"""Mathematics on the site, as MathML made when the site is built: no script, no fonts, nothing from elsewhere.
+r"""A Python-Markdown extension that converts mathematics to MathML when the site is built, without scripts or fonts.
 
-A Python-Markdown extension. It reads ``$...$`` and ``$$...$$`` in pages, and ``:math:`...``` and ``.. math::`` in
-docstrings. What `theory.trials.typeset.mathml` cannot read fails the build.
+It reads ``$...$`` and ``$$...$$`` in pages, and ``:math:`...``` and ``.. math::`` in docstrings. A formula that
+`theory.trials.typeset.mathml` cannot read fails the build.
 """
 
 import re
@@ -27,51 +27,51 @@ INLINE = re.compile(r"(?<![\\$\w])\$(?![\s$])([^$\n]+?)(?<![\s\\])\$(?![\w$])")
 
 
 def display(latex: str) -> str:
-    """A formula on lines of its own. Wide ones scroll by themselves, within reach of the keyboard."""
+    """A displayed formula. Wide ones scroll on their own and can be focused with the keyboard."""
     lines = [line for line in re.split(r"\\\\(?![a-zA-Z])", latex) if line.strip()]
-    found = [mathml(line.strip().replace("&", ""), "block") for line in lines]
-    return f'<div class="mathematics" tabindex="0">{"".join(found)}</div>'
+    rendered = [mathml(line.strip().replace("&", ""), "block") for line in lines]
+    return f'<div class="mathematics" tabindex="0">{"".join(rendered)}</div>'
 
 
 class Mathematics(Preprocessor):
-    """Puts MathML for formulas, before Markdown reads their underscores and backslashes."""
+    """Replaces formulas by MathML before Markdown interprets their underscores and backslashes."""
 
     def run(self, lines: list[str]) -> list[str]:
-        """The lines with placeholders for formulas; code is left as it is."""
+        """The lines with placeholders for formulas; code stays unchanged."""
         kept: list[str] = []
 
         def keep(match: re.Match[str]) -> str:
             kept.append(match[0])
             return f"\x02code{len(kept) - 1}\x03"
 
-        def put_display(latex: str) -> str:
+        def stash_display(latex: str) -> str:
             return self.md.htmlStash.store(display(latex))
 
-        def put_inline(latex: str) -> str:
+        def stash_inline(latex: str) -> str:
             return self.md.htmlStash.store(mathml(latex))
 
         def directive(match: re.Match[str]) -> str:
             body = f"{match['first']}\n{textwrap.dedent(match['rest'])}".strip()
-            return f"\n{match['indent']}{put_display(body)}\n\n"
+            return f"\n{match['indent']}{stash_display(body)}\n\n"
 
         text = "\n".join(lines) + "\n"
         text = FENCE.sub(keep, text)
         text = DIRECTIVE.sub(directive, text)
-        text = ROLE.sub(lambda match: put_inline(match[1]), text)
+        text = ROLE.sub(lambda match: stash_inline(match[1]), text)
         text = CODE.sub(keep, text)
-        text = DISPLAY.sub(lambda match: f"\n\n{put_display(match[1])}\n\n", text)
-        text = INLINE.sub(lambda match: put_inline(match[1]), text)
+        text = DISPLAY.sub(lambda match: f"\n\n{stash_display(match[1])}\n\n", text)
+        text = INLINE.sub(lambda match: stash_inline(match[1]), text)
         text = re.sub(r"\x02code(\d+)\x03", lambda match: kept[int(match[1])], text)
         return text.split("\n")
 
 
 class MathematicsExtension(Extension):
-    """`Mathematics` as an extension, after line endings are normal and before fenced code is taken out."""
+    """Registers `Mathematics` to run after line endings are normalised and before fenced code is extracted."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         md.preprocessors.register(Mathematics(md), "mathematics", 28)
 
 
 def makeExtension(**options: Any) -> MathematicsExtension:
-    """What Python-Markdown looks for."""
+    """The extension, by the name that Python-Markdown looks for."""
     return MathematicsExtension(**options)
