@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from lur._extras import optional_imports
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 
 STYLE: Any = {
@@ -21,17 +23,19 @@ STYLE: Any = {
 
 def use() -> None:
     """The house style for all figures of a notebook."""
-    import matplotlib.pyplot as plt
-    from cycler import cycler
+    with optional_imports("lur.plots"):
+        import matplotlib.pyplot as plt
+        from cycler import cycler
 
     plt.rcParams.update({**STYLE, "axes.prop_cycle": cycler(color=COLOURS)})
 
 
 def panels(columns: int, **options: Any) -> tuple[Any, Any]:
     """A figure with a row of panels in the house style, drawn without a display."""
-    from cycler import cycler
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    with optional_imports("lur.plots"):
+        from cycler import cycler
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
 
     with rc_context({**STYLE, "axes.prop_cycle": cycler(color=COLOURS)}):
         figure = Figure(figsize=(3.6 * columns, 2.8))

@@ -118,7 +118,7 @@ def test_a_stranger_named_theory_is_refused(tmp_path):
     (tmp_path / "theory" / "__init__.py").write_text("")
     done = lur("verify", "--list", cwd=tmp_path)  # `python -c` looks into the working folder first
     assert done.returncode == 2
-    assert "the package `theory` must be the one beside lur" in done.stderr
+    assert "the package `theory` must be the one next to lur" in done.stderr
 
 
 def test_bench_speed():

@@ -239,7 +239,7 @@ def test_doctor_sees_hardware_that_jax_does_not(tmp_path, monkeypatch):
     assert doctor.advice({"backend": "tpu"}, [tpu], fine) == []
     fine["cache"]["writable"] = False
     assert doctor.advice({"error": "no"}, [], fine) == [
-        "JAX does not start: no", "cache cannot be written: set LUR_CACHE to a folder that can be"
+        "JAX does not start: no", "cache cannot be written: set LUR_CACHE to a writable folder"
     ]  # fmt: skip
 
 
@@ -255,5 +255,5 @@ def test_doctor_asks_nvidia_smi(tmp_path, monkeypatch):
 
 def test_doctor_survives_a_jax_that_does_not(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "no_such_platform")
-    found = doctor.devices()
+    found = doctor.jax_devices()
     assert "no_such_platform" in found["error"]

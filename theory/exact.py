@@ -10,9 +10,15 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-import flint
 import numpy as np
-from flint import arb, fmpq
+
+try:
+    import flint
+    from flint import arb, fmpq
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        'theory.exact needs python-flint: pip install "lur-jax[exact]"', name=error.name
+    ) from None
 
 PRECISION = 256
 flint.ctx.prec = PRECISION

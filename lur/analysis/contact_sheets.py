@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lur._extras import optional_imports
 from lur.plots import COLOURS, STYLE
 
 Clients = Sequence[tuple[str, Mapping[str, Any]]]
@@ -174,9 +175,10 @@ def draw(kind: str, clients: Clients, path: Path, title: str) -> Path:
     Returns:
       The path.
     """
-    from cycler import cycler
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    with optional_imports("lur.data.show"):
+        from cycler import cycler
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
 
     if kind not in SHEETS:
         raise ValueError(f"kind must be one of {', '.join(SHEETS)}, got {kind!r}")

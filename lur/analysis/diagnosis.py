@@ -19,6 +19,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
+from lur._extras import optional_imports
 from lur.data.gather import gather
 from lur.methods.client import inner_loop
 from lur.tasks.task import Task
@@ -139,7 +140,8 @@ def spectrum(values: Any, bounds: Any) -> Spectrum:
 def _measure(
     loss: Any, unravel: Any, theta: Theta, depth: int, probes: int, x: Any, data: PyTree, gamma: Any, key: Any
 ):
-    from matfree.decomp import tridiag_sym
+    with optional_imports("lur.diagnose"):
+        from matfree.decomp import tridiag_sym
 
     K = len(theta)
 

@@ -3,14 +3,21 @@
 import os
 import sys
 
+from lur._extras import MissingExtraError, optional_imports
+
 
 def main() -> int:
-    """The command line: errors in one sentence, exit status 2."""
-    from lur.cli.commands import run
+    """Run the command that the arguments name.
 
+    Returns:
+      The exit status: the command's own; 2 for an error, which is printed as one sentence; 130 if interrupted.
+    """
     status = 0
     try:
-        status = run(sys.argv[1:])
+        with optional_imports(" ".join(["lur", *sys.argv[1:2]])):
+            from lur.cli.commands import run
+
+            status = run(sys.argv[1:])
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader, `head` say, has seen enough
@@ -19,6 +26,6 @@ def main() -> int:
     except KeyboardInterrupt:
         print("lur: interrupted", file=sys.stderr)
         return 130
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MissingExtraError) as error:
         print(f"lur: {error}", file=sys.stderr)
         return 2

@@ -11,29 +11,37 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lur import _extras
 from lur.cli.output import Json, check_json, speaker, write_json
 
-DEVICES = """
+LIST_DEVICES = """
 import json, jax
-found = [{"platform": d.platform, "kind": d.device_kind} for d in jax.devices()]
-print(json.dumps({"backend": jax.default_backend(), "devices": found}))
+devices = [{"platform": d.platform, "kind": d.device_kind} for d in jax.devices()]
+print(json.dumps({"backend": jax.default_backend(), "devices": devices}))
 """
-PATIENCE = 120.0
-"""Seconds that JAX gets to find its devices."""
+JAX_TIMEOUT = 120.0
+"""Seconds that JAX gets to list its devices."""
 EXTRAS = {
+    **{extra: tuple(dict.fromkeys(packages.values())) for extra, packages in _extras.EXTRAS.items()},
     "notebooks": ("ipykernel", "jupytext", "nbclient"),
-    "data": ("tensorflow-datasets",),
-    "tensorboard": ("tensorboardX",),
 }
+"""The packages of each extra."""
+ACCELERATOR_NAMES = {"gpu": "an NVIDIA GPU", "amd": "an AMD GPU", "tpu": "a TPU"}
 INSTALL = {
     "gpu": 'pip install -U "jax[cuda13]" (with an NVIDIA driver older than 580: "jax[cuda12]")',
-    "amd": 'pip install -U "jax[rocm7-local]", beside ROCm 7',
+    "amd": 'pip install -U "jax[rocm7-local]", which needs ROCm 7',
     "tpu": 'pip install -U "jax[tpu]"',
 }
+"""The command that installs JAX for each kind of accelerator."""
 
 
 class Accelerator(NamedTuple):
-    """Hardware that is seen without JAX: its kind (gpu, amd, tpu) and the signs of it."""
+    """An accelerator that the operating system shows, whether or not JAX can use it.
+
+    Attributes:
+      kind: "gpu" (NVIDIA), "amd" or "tpu".
+      signs: what shows it: names that nvidia-smi lists, device files, environment variables.
+    """
 
     kind: str
     signs: tuple[str, ...]
@@ -42,28 +50,28 @@ class Accelerator(NamedTuple):
 def doctor(quiet: bool = False, json: Json = None) -> int:
     """See what this machine has, and what to install for its GPU or TPU: lur doctor
 
-    Prints versions, devices, caches and where can be written. Exit status 1 if something needs care.
+    Prints versions, devices, caches and which folders can be written. Exit status 1 if something needs care.
 
     Args:
         quiet: Print nothing; the exit status tells.
     """
     check_json(json)
     say = speaker(quiet, json)
-    found = examined()
-    write_json(json, found)
-    for line in in_words(found):
+    findings = examine()
+    write_json(json, findings)
+    for line in report_lines(findings):
         say(line)
-    return 1 if found["advice"] else 0
+    return 1 if findings["advice"] else 0
 
 
-def examined() -> dict[str, Any]:
-    """All that is looked at."""
+def examine() -> dict[str, Any]:
+    """Look at versions, devices, folders and extras; `advice` lists what needs care."""
     from lur.cache_folder import cache_folder
     from lur.runs.environment import PACKAGES, installed, processor, revision
 
-    seen, jax = accelerators(Path("/"), os.environ), devices()
+    visible, jax = accelerators(Path("/"), os.environ), jax_devices()
     cache = cache_folder()
-    folders = {name: folder(path) for name, path in (("cache", cache), ("here", Path.cwd()))}
+    folders = {name: folder_status(path) for name, path in (("cache", cache), ("here", Path.cwd()))}
     return {
         "lur": installed("lur-jax"),
         "revision": revision(),
@@ -74,46 +82,49 @@ def examined() -> dict[str, Any]:
         "packages": {name: installed(name) for name in PACKAGES if name != "lur-jax"},
         "extras": {extra: all(installed(name) for name in names) for extra, names in EXTRAS.items()},
         "jax": jax,
-        "accelerators": seen,
+        "accelerators": visible,
         "folders": folders,
-        "kept": {part.name: size(part) for part in sorted(cache.glob("*")) if part.is_dir()},
-        "advice": advice(jax, seen, folders),
+        "kept": {part.name: folder_size(part) for part in sorted(cache.glob("*")) if part.is_dir()},
+        "advice": advice(jax, visible, folders),
     }
 
 
-def devices() -> dict[str, Any]:
-    """What JAX sees, asked in a process of its own: it may crash, or wait for a device that others hold."""
+def jax_devices() -> dict[str, Any]:
+    """Return JAX's backend and devices, or its error.
+
+    JAX runs in a process of its own, because it may crash, or wait for a device that another process holds.
+    """
     try:
         done = subprocess.run(
-            [sys.executable, "-c", DEVICES], capture_output=True, text=True, timeout=PATIENCE, check=False
+            [sys.executable, "-c", LIST_DEVICES], capture_output=True, text=True, timeout=JAX_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"no answer within {PATIENCE:g} seconds; another process may hold the device"}
+        return {"error": f"no answer within {JAX_TIMEOUT:g} seconds; another process may hold the device"}
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]}
     return decoder.loads(done.stdout.splitlines()[-1])
 
 
 def accelerators(root: Path, environment: Mapping[str, str]) -> list[Accelerator]:
-    """GPUs and TPUs that the system shows, whether JAX can use them or not."""
+    """Return the GPUs and TPUs that the system shows, whether or not JAX can use them."""
     signs = {
-        "gpu": [*nvidia_names(), *files(root, "dev", "nvidia[0-9]*")],
-        "amd": files(root, "dev", "kfd"),
+        "gpu": [*nvidia_names(), *device_files(root, "nvidia[0-9]*")],
+        "amd": device_files(root, "kfd"),
         "tpu": [
-            *files(root, "dev", "accel[0-9]*"),
+            *device_files(root, "accel[0-9]*"),
             *(name for name in ("TPU_NAME", "TPU_WORKER_ID", "COLAB_TPU_ADDR") if environment.get(name)),
         ],
     }
-    return [Accelerator(kind, tuple(found)) for kind, found in signs.items() if found]
+    return [Accelerator(kind, tuple(seen)) for kind, seen in signs.items() if seen]
 
 
-def files(root: Path, folder: str, pattern: str) -> list[str]:
-    """Device files."""
-    return sorted(str(path) for path in (root / folder).glob(pattern))
+def device_files(root: Path, pattern: str) -> list[str]:
+    """Return the files in dev/ that match a pattern, sorted."""
+    return sorted(str(path) for path in (root / "dev").glob(pattern))
 
 
 def nvidia_names() -> list[str]:
-    """What nvidia-smi lists; nothing where it is not there or does not work."""
+    """Return the GPUs that nvidia-smi lists; none where it is not installed or fails."""
     if shutil.which("nvidia-smi") is None:
         return []
     try:
@@ -123,8 +134,8 @@ def nvidia_names() -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.startswith("GPU ")] if not done.returncode else []
 
 
-def folder(path: Path) -> dict[str, Any]:
-    """A folder, or where it will be made: whether one can write there, and how much is free."""
+def folder_status(path: Path) -> dict[str, Any]:
+    """Return whether a folder, or its nearest existing parent, can be written, and the free space there."""
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     try:
         with tempfile.TemporaryDirectory(prefix=".lur-", dir=nearest):
@@ -134,54 +145,60 @@ def folder(path: Path) -> dict[str, Any]:
     return {"path": str(path), "writable": writable, "free": shutil.disk_usage(nearest).free}
 
 
-def size(path: Path) -> int:
-    """Bytes of the files under a folder."""
+def folder_size(path: Path) -> int:
+    """Return the total bytes of the files under a folder."""
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def advice(jax: Mapping[str, Any], seen: list[Accelerator], folders: Mapping[str, Any]) -> list[str]:
-    """What needs care, and what to do."""
-    found = [f"JAX does not start: {jax['error']}"] if "error" in jax else []
-    used = jax.get("backend")
-    for kind, signs in seen:
-        if used == "cpu" or (used == "gpu") != (kind in ("gpu", "amd")):
-            found.append(f"{NAMES[kind]} ({signs[0]}) is not used by JAX: {INSTALL[kind]}")
-    for name, what in (("cache", "set LUR_CACHE to a folder that can be"), ("here", "go to a folder that can be")):
+def advice(jax: Mapping[str, Any], visible: list[Accelerator], folders: Mapping[str, Any]) -> list[str]:
+    """Return one sentence for each thing that needs care: what is wrong, and what to do.
+
+    Args:
+      jax: JAX's backend and devices, or its error (`jax_devices`).
+      visible: the accelerators that the system shows.
+      folders: the status of the cache and of the working folder (`folder_status`).
+    """
+    sentences = [f"JAX does not start: {jax['error']}"] if "error" in jax else []
+    backend = jax.get("backend")
+    for kind, signs in visible:
+        if backend == "cpu" or (backend == "gpu") != (kind in ("gpu", "amd")):
+            sentences.append(f"{ACCELERATOR_NAMES[kind]} ({signs[0]}) is not used by JAX: {INSTALL[kind]}")
+    for name, remedy in (
+        ("cache", "set LUR_CACHE to a writable folder"),
+        ("here", "change to a writable folder"),
+    ):
         if not folders[name]["writable"]:
-            found.append(f"{folders[name]['path']} cannot be written: {what}")
-    return found
+            sentences.append(f"{folders[name]['path']} cannot be written: {remedy}")
+    return sentences
 
 
-NAMES = {"gpu": "an NVIDIA GPU", "amd": "an AMD GPU", "tpu": "a TPU"}
+def report_lines(findings: Mapping[str, Any]) -> list[str]:
+    """Return what `examine` found as lines for a terminal."""
+    jax, lines = findings["jax"], []
 
+    def row(name: str, value: str) -> None:
+        lines.append(f"{name:12} {value}")
 
-def in_words(found: Mapping[str, Any]) -> list[str]:
-    """For a terminal."""
-    jax, lines = found["jax"], []
-
-    def row(name: str, text: str) -> None:
-        lines.append(f"{name:12} {text}")
-
-    row(
-        "lur",
-        f"{found['lur'] or 'not installed'}{'' if found['revision'] is None else ' at ' + found['revision'][:12]}",
-    )
-    row("python", f"{found['python']}, {found['system']}")
-    row("packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in found["packages"].items()))
-    row("processor", f"{found['processor']}, {found['cores']} cores")
+    revision = "" if findings["revision"] is None else f" at {findings['revision'][:12]}"
+    row("lur", f"{findings['lur'] or 'not installed'}{revision}")
+    row("python", f"{findings['python']}, {findings['system']}")
+    row("packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in findings["packages"].items()))
+    row("processor", f"{findings['processor']}, {findings['cores']} cores")
     if "error" in jax:
         row("jax", jax["error"])
     else:
         kinds = [device["kind"] for device in jax["devices"]]
         row("jax", f"{jax['backend']}: " + ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)))
-    if not found["accelerators"]:
-        row("accelerator", "none is seen; lur runs on the CPU")
-    for kind, signs in found["accelerators"]:
-        row("accelerator", f"{NAMES[kind]}: {', '.join(signs)}")
-    for name, about in found["folders"].items():
-        access = "writable" if about["writable"] else "NOT WRITABLE"
-        row(name, f"{about['path']}, {access}, {about['free'] / 1e9:.0f} GB free")
-    row("kept", ", ".join(f"{name} {bytes / 1e6:.0f} MB" for name, bytes in found["kept"].items()) or "nothing yet")
-    for extra, there in found["extras"].items():
-        row(extra, "installed" if there else f'not installed: pip install -e ".[{extra}]" in a checkout')
-    return [*lines, *(f"care needed  {line}" for line in found["advice"] or ["none"])]
+    if not findings["accelerators"]:
+        row("accelerator", "none visible; lur runs on the CPU")
+    for kind, signs in findings["accelerators"]:
+        row("accelerator", f"{ACCELERATOR_NAMES[kind]}: {', '.join(signs)}")
+    for name, status in findings["folders"].items():
+        access = "writable" if status["writable"] else "NOT WRITABLE"
+        row(name, f"{status['path']}, {access}, {status['free'] / 1e9:.0f} GB free")
+    row("kept", ", ".join(f"{name} {bytes / 1e6:.0f} MB" for name, bytes in findings["kept"].items()) or "nothing yet")
+    present = [extra for extra, complete in findings["extras"].items() if complete]
+    row("extras", ", ".join(present) or "none")
+    for extra in (extra for extra in findings["extras"] if extra not in present):
+        row("", f'{extra} is not installed: pip install "lur-jax[{extra}]", or -e ".[{extra}]" in a checkout')
+    return [*lines, *(f"care needed  {line}" for line in findings["advice"] or ["none"])]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from lur._extras import optional_imports
 from lur.training.loop import Progress
 
 SCALARS = ("loss", "update_norm", "client_lr", "server_lr")
@@ -10,10 +11,8 @@ SCALARS = ("loss", "update_norm", "client_lr", "server_lr")
 
 def mirrored(path: Path, progresses: Iterator[Progress]) -> Iterator[Progress]:
     """Write each progress into ``path/tensorboard`` and pass it on."""
-    try:
+    with optional_imports("--tensorboard"):
         from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise ValueError("--tensorboard needs the package tensorboardX: pip install tensorboardX") from None
     writer = None
     try:
         for at in progresses:

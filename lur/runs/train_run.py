@@ -237,7 +237,7 @@ def rounds_done(path: Path) -> int:
     try:
         return last_line(path / "log.jsonl").get("round", 0)
     except Damaged:
-        return max((int(one.name) for one in checkpoint.rounds(path / "checkpoints")), default=0)
+        return max((int(one.name) for one in checkpoint.checkpoint_folders(path / "checkpoints")), default=0)
 
 
 def is_over(path: Path, config: Run) -> bool:

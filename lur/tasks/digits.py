@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from lur._extras import optional_imports
 from lur.data import partition
 from lur.data.store import Store
 from lur.data.writer import in_memory
@@ -36,7 +37,8 @@ def logistic_regression() -> LinearModel:
 
 def digits_store(clients: int = CLIENTS, heterogeneity: float = 1.0, seed: int = 0) -> Store:
     """Return the 1,797 digits, partitioned among clients. A client without any example is left out."""
-    from sklearn.datasets import load_digits
+    with optional_imports("the task digits"):
+        from sklearn.datasets import load_digits
 
     bunch: Any = load_digits()
     pixels, label = bunch["data"].astype(np.float32) / 16, bunch["target"].astype(np.int32)

@@ -161,7 +161,7 @@ def test_the_command_writes_the_sheet_after_the_verdicts(tmp_path):
 def test_a_folder_that_cannot_be_is_refused_before_anything_runs(option, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
-    for folder, message in ((file, "must name a folder, got the file"), (file / "below", "nothing can be made in")):
+    for folder, message in ((file, "must name a folder, got the file"), (file / "below", "nothing can be created in")):
         done = _verify(option, str(folder))
         assert done.returncode == 2
         assert done.stderr.startswith(f"lur: {option} must name a folder")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lur._extras import optional_imports
 from lur.data.generate.seeds import Features, check, heavy_tailed, mixture, stream
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -73,8 +74,9 @@ def thinned(ink: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=len(FONTS))
 def strokes(font: str) -> np.ndarray:
     """Per character the distance to its skeleton, in canvas pixels: (62, CANVAS, CANVAS), centred."""
-    import matplotlib
-    from matplotlib.ft2font import FT2Font
+    with optional_imports("the built-in data of femnist"):
+        import matplotlib
+        from matplotlib.ft2font import FT2Font
     from scipy.ndimage import distance_transform_edt
 
     face = FT2Font(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf"))

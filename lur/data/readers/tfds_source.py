@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float32, UInt8
 
+from lur._extras import optional_imports
 from lur.data.ragged import Ragged, from_rows
 from lur.data.store import StoreError
 from lur.data.writer import Examples
@@ -292,10 +293,8 @@ class Source:
 
 def imported() -> Any:
     """The module tensorflow_datasets, needed here alone."""
-    try:
+    with optional_imports("reading TFDS"):
         import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise ImportError("reading TFDS needs tensorflow-datasets: pip install tensorflow-datasets") from error
     return tfds
 
 

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import numpy as np
 
+from lur._extras import missing_extra
 from lur.data.ragged import Ragged
 from lur.data.readers.features import LIMIT, checked, file_at, place, uniform
 from lur.data.store import DTYPES, Feature, StoreError
@@ -47,7 +48,7 @@ def child(path: Path, limit: int, task: str) -> Iterator[tuple["subprocess.Popen
     """The process that reads the file; it is gone at the end, however that comes."""
     file_at(path, "an HDF5 file")
     if importlib.util.find_spec("h5py") is None:
-        raise ModuleNotFoundError("reading HDF5 needs h5py: pip install h5py")
+        raise missing_extra("h5py", "reading HDF5")
     process = subprocess.Popen(
         [sys.executable, "-P", str(CHILD), str(path.resolve()), str(limit), task],
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Checkpoints: any pytree comes back bit for bit; what is damaged is found and passed over."""
+"""Checkpoints: any pytree comes back bit for bit; what is damaged is found and skipped."""
 
 import json
 import os
@@ -88,7 +88,7 @@ def test_every_damaged_file_is_found(run):
             same(found.state, tree(1))
             assert found.round == 1
             assert len(said) == 1
-            assert said[0].startswith("passed over the checkpoint of round 2: ")
+            assert said[0].startswith("skipped the checkpoint of round 2: ")
             assert "00000002" in said[0]
             assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["00000001", "damaged-00000002"]
     shutil.rmtree(run)

@@ -125,7 +125,7 @@ def test_a_damaged_checkpoint(tmp_path, whole, harm):
             file.write_bytes(file.read_bytes()[:-1] + b"?")
     _, said = run(path)
     passed = {"missing": 0, "all": 3}.get(harm, 1)
-    assert [line.startswith("passed over the checkpoint of round") for line in said] == [True] * passed + [False]
+    assert [line.startswith("skipped the checkpoint of round") for line in said] == [True] * passed + [False]
     assert said[-1] == f"{path}: goes on after round {0 if harm == 'all' else 8}"
     assert content(path) == content(whole)
 

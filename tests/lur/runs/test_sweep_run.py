@@ -117,7 +117,7 @@ def test_a_damaged_checkpoint(tmp_path, whole):
     )
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     _, said = run(path)
-    assert any(line.startswith("passed over the checkpoint of round 20") for line in said)
+    assert any(line.startswith("skipped the checkpoint of round 20") for line in said)
     assert content(path) == content(whole)
 
 

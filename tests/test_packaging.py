@@ -1,0 +1,177 @@
+"""What is installed: the locks, the wheel, the core dependencies, and one sentence for each missing extra."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lur._extras import EXTRAS, MissingExtraError, optional_imports
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OPTIONAL = sorted({module for modules in EXTRAS.values() for module in modules})
+
+WITHOUT_EXTRAS = f"""
+import sys
+for name in {OPTIONAL!r}:
+    sys.modules[name] = None  # any import of it fails, as if it were not installed
+"""
+
+
+def packages(requirements):
+    """The names of required packages, those of lur-jax's own extras included."""
+    names = set()
+    for requirement in requirements:
+        if own := re.match(r"lur-jax\[(.*)\]", requirement):
+            for extra in own[1].split(","):
+                names |= packages(PROJECT["optional-dependencies"][extra])
+        else:
+            names.add(re.split(r"[<>=]", requirement)[0])
+    return names
+
+
+def pins(lock):
+    return {line.rstrip("\\ ") for line in (ROOT / "lock" / lock).read_text().splitlines() if re.match(r"\w.*==", line)}
+
+
+def python(program, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, **options
+    )
+
+
+def test_locks_are_hashed_and_name_no_index():
+    for lock in (ROOT / "lock").glob("*.txt"):
+        content = lock.read_text()
+        assert "://" not in content
+        assert "index" not in content
+        lines = [line for line in content.splitlines() if "==" in line and not line.startswith(" ")]
+        assert len(lines) > 30
+        assert all(line.rstrip().endswith("\\") for line in lines), "every pin is followed by its hashes"
+
+
+@pytest.mark.parametrize(("lock", "extra"), [("run.txt", "all"), ("docs.txt", "docs"), ("test.txt", "test")])
+def test_locks_hold_the_declared_packages(lock, extra):
+    declared = packages([*PROJECT["dependencies"], f"lur-jax[{extra}]"])
+    locked = {pin.partition("==")[0] for pin in pins(lock)}
+    assert {name.lower() for name in declared} <= locked
+
+
+def test_larger_locks_hold_the_smaller_ones():
+    """`./run` relies on it: after `./run test`, the other commands install nothing."""
+    assert pins("run.txt") <= pins("docs.txt") <= pins("test.txt")
+
+
+def test_nothing_is_missing_from_the_lock():
+    """Installed without looking at dependencies, the packages of the lock have all of them, in versions that fit."""
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_messages_name_extras_that_exist():
+    for extra, modules in EXTRAS.items():
+        assert set(modules.values()) <= packages([f"lur-jax[{extra}]"])
+    assert packages(["lur-jax[all]"]) >= {name for modules in EXTRAS.values() for name in modules.values()}
+
+
+def test_the_wheel_holds_lur_and_theory_alone(tmp_path):
+    done = python("import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        names = wheel.namelist()
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"lur", "theory"}
+    sources = subprocess.run(
+        ["git", "ls-files", "lur", "theory"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert set(sources) <= set(names), "data files such as the explorer's page are in it too"
+
+
+@pytest.mark.parametrize("module", ["lur", "lur.methods", "lur.parallel", "lur.engine", "theory"])
+def test_the_core_imports_without_extras(module):
+    """The package and all its modules, but for those of theory that are exact arithmetic and trials."""
+    program = f"""{WITHOUT_EXTRAS}
+import importlib, pkgutil
+package = importlib.import_module({module!r})
+if {module!r} in ("lur.methods", "lur.parallel", "lur.engine"):
+    for found in pkgutil.walk_packages(package.__path__, {module!r} + "."):
+        importlib.import_module(found.name)
+loaded = [name for name in sys.modules if name.startswith(("lur.models", "lur.data.readers", "lur.plots", "lur.tasks"))]
+assert not loaded, loaded
+"""
+    done = python(program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_round_and_a_closed_form_need_no_extra():
+    program = f"""{WITHOUT_EXTRAS}
+import jax.numpy as jnp, lur, theory
+algo = lur.local_update(lambda x, batch: 0.5 * jnp.mean((x - batch) ** 2), lur.theta.fedavg(2))
+state, info = algo.round(algo.init(jnp.zeros(1), 0.25, 0.5), jnp.ones((3, 2, 1, 1)))
+print(theory.surrogate_minimizer(theory.two_clients(), 0.25, lur.theta.fedavg(2)), theory.optimal_theta_two)
+"""
+    done = python(program)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("use", "sentence"),
+    [
+        ("import lur.models", 'lur.models needs flax: pip install "lur-jax[models]"'),
+        ("import lur; lur.models", 'lur.models needs flax: pip install "lur-jax[models]"'),
+        ("from lur import plots; plots.panels(1)", 'lur.plots needs matplotlib: pip install "lur-jax[plots]"'),
+        ("from lur import plots; plots.use()", 'lur.plots needs matplotlib: pip install "lur-jax[plots]"'),
+        (
+            "from lur.tasks.digits import digits_store; digits_store()",
+            'the task digits needs scikit-learn: pip install "lur-jax[data]"',
+        ),
+        (
+            "from pathlib import Path; from lur.data.readers import tff_hdf5; tff_hdf5.count(Path('pyproject.toml'))",
+            'reading HDF5 needs h5py: pip install "lur-jax[data]"',
+        ),
+        (
+            "from lur.data.readers import tfds_source; tfds_source.clients('cifar100')",
+            'reading TFDS needs tensorflow-datasets: pip install "lur-jax[data]"',
+        ),
+        (
+            "from pathlib import Path; from lur.runs import checkpoint; checkpoint.write_arrays(Path('no'), {})",
+            'checkpoints needs orbax-checkpoint: pip install "lur-jax[runs]"',
+        ),
+        ("import theory.exact", 'theory.exact needs python-flint: pip install "lur-jax[exact]"'),
+        ("import theory.claims", 'theory.exact needs python-flint: pip install "lur-jax[exact]"'),
+    ],
+)
+def test_a_missing_extra_is_one_sentence(use, sentence):
+    done = python(f"""{WITHOUT_EXTRAS}
+try:
+    {use}
+except ModuleNotFoundError as error:
+    print(error)
+    assert error.__cause__ is None
+""")
+    assert (done.returncode, done.stdout.strip()) == (0, sentence), done.stderr
+
+
+@pytest.mark.parametrize("extras", [(), ("cli",)])
+def test_the_command_line_names_the_missing_extra(extras):
+    hidden = [module for extra, modules in EXTRAS.items() if extra not in extras for module in modules]
+    program = f"import sys; sys.modules.update(dict.fromkeys({hidden!r})); from lur.cli import main; sys.exit(main())"
+    for command in (["verify"], ["train", "quadratic", "--rounds", "1"]):
+        done = python(program, *command)
+        needed = {"verify": 'python-flint: pip install "lur-jax[exact]"'} if extras else {}
+        needed.setdefault("train", 'flax: pip install "lur-jax[models]"' if extras else "")
+        assert done.returncode == 2, done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        if not extras:
+            assert 'pip install "lur-jax[cli]"' in done.stderr
+        elif command[0] == "verify":
+            assert done.stderr == 'lur: lur verify needs python-flint: pip install "lur-jax[exact]"\n'
+
+
+def test_errors_of_installed_packages_pass_unchanged():
+    with pytest.raises(ModuleNotFoundError, match="No module named 'missing'") as raised, optional_imports("lur"):
+        raise ModuleNotFoundError("No module named 'missing'", name="missing")
+    assert not isinstance(raised.value, MissingExtraError)
