@@ -90,33 +90,6 @@ def test_the_wheel_holds_lur_and_theory_alone(tmp_path):
     assert set(sources) <= set(names), "data files such as the explorer's page are in it too"
 
 
-@pytest.mark.parametrize("module", ["lur", "lur.methods", "lur.parallel", "lur.engine", "theory"])
-def test_the_core_imports_without_extras(module):
-    """The package and all its modules, but for those of theory that are exact arithmetic and trials."""
-    program = f"""{WITHOUT_EXTRAS}
-import importlib, pkgutil
-package = importlib.import_module({module!r})
-if {module!r} in ("lur.methods", "lur.parallel", "lur.engine"):
-    for found in pkgutil.walk_packages(package.__path__, {module!r} + "."):
-        importlib.import_module(found.name)
-loaded = [name for name in sys.modules if name.startswith(("lur.models", "lur.data.readers", "lur.plots", "lur.tasks"))]
-assert not loaded, loaded
-"""
-    done = python(program)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_round_and_a_closed_form_need_no_extra():
-    program = f"""{WITHOUT_EXTRAS}
-import jax.numpy as jnp, lur, theory
-algo = lur.local_update(lambda x, batch: 0.5 * jnp.mean((x - batch) ** 2), lur.theta.fedavg(2))
-state, info = algo.round(algo.init(jnp.zeros(1), 0.25, 0.5), jnp.ones((3, 2, 1, 1)))
-print(theory.surrogate_minimizer(theory.two_clients(), 0.25, lur.theta.fedavg(2)), theory.optimal_theta_two)
-"""
-    done = python(program)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(
     ("use", "sentence"),
     [
@@ -124,10 +97,6 @@ print(theory.surrogate_minimizer(theory.two_clients(), 0.25, lur.theta.fedavg(2)
         ("import lur; lur.models", 'lur.models needs flax: pip install "lur-jax[models]"'),
         ("from lur import plots; plots.panels(1)", 'lur.plots needs matplotlib: pip install "lur-jax[plots]"'),
         ("from lur import plots; plots.use()", 'lur.plots needs matplotlib: pip install "lur-jax[plots]"'),
-        (
-            "from lur.tasks.digits import digits_store; digits_store()",
-            'the task digits needs scikit-learn: pip install "lur-jax[data]"',
-        ),
         (
             "from pathlib import Path; from lur.data.readers import tff_hdf5; tff_hdf5.count(Path('pyproject.toml'))",
             'reading HDF5 needs h5py: pip install "lur-jax[data]"',
@@ -137,8 +106,8 @@ print(theory.surrogate_minimizer(theory.two_clients(), 0.25, lur.theta.fedavg(2)
             'reading TFDS needs tensorflow-datasets: pip install "lur-jax[data]"',
         ),
         (
-            "from pathlib import Path; from lur.runs import checkpoint; checkpoint.write_arrays(Path('no'), {})",
-            'checkpoints needs orbax-checkpoint: pip install "lur-jax[runs]"',
+            "from pathlib import Path; from lur.runs.orbax_arrays import write_arrays; write_arrays(Path('no'), {})",
+            'lur.runs needs orbax-checkpoint: pip install "lur-jax[runs]"',
         ),
         ("import theory.exact", 'theory.exact needs python-flint: pip install "lur-jax[exact]"'),
         ("import theory.claims", 'theory.exact needs python-flint: pip install "lur-jax[exact]"'),
@@ -155,20 +124,27 @@ except ModuleNotFoundError as error:
     assert (done.returncode, done.stdout.strip()) == (0, sentence), done.stderr
 
 
-@pytest.mark.parametrize("extras", [(), ("cli",)])
-def test_the_command_line_names_the_missing_extra(extras):
-    hidden = [module for extra, modules in EXTRAS.items() if extra not in extras for module in modules]
-    program = f"import sys; sys.modules.update(dict.fromkeys({hidden!r})); from lur.cli import main; sys.exit(main())"
-    for command in (["verify"], ["train", "quadratic", "--rounds", "1"]):
-        done = python(program, *command)
-        needed = {"verify": 'python-flint: pip install "lur-jax[exact]"'} if extras else {}
-        needed.setdefault("train", 'flax: pip install "lur-jax[models]"' if extras else "")
-        assert done.returncode == 2, done.stderr
-        assert len(done.stderr.splitlines()) == 1, done.stderr
-        if not extras:
-            assert 'pip install "lur-jax[cli]"' in done.stderr
-        elif command[0] == "verify":
-            assert done.stderr == 'lur: lur verify needs python-flint: pip install "lur-jax[exact]"\n'
+@pytest.mark.parametrize(
+    ("command", "missing", "sentence"),
+    [
+        (["verify"], "cli", 'lur verify needs tyro: pip install "lur-jax[cli]"'),
+        (["--help"], "cli", 'lur --help needs tyro: pip install "lur-jax[cli]"'),
+        (["verify"], "exact", 'lur verify needs python-flint: pip install "lur-jax[exact]"'),
+        (["train", "quadratic", "--rounds", "1"], "models", 'lur.models needs flax: pip install "lur-jax[models]"'),
+        (
+            ["train", "digits", "--rounds", "1"],
+            "data",
+            'the task digits needs scikit-learn: pip install "lur-jax[data]"',
+        ),
+    ],
+)
+def test_commands_name_the_missing_extra(command, missing, sentence):
+    program = f"""import sys
+sys.modules.update(dict.fromkeys({[*EXTRAS[missing]]!r}))
+from lur.cli import main
+sys.exit(main())"""
+    done = python(program, *command)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"lur: {sentence}\n")
 
 
 def test_errors_of_installed_packages_pass_unchanged():

@@ -18,7 +18,9 @@ def require_benchmarks(command: str) -> None:
       ValueError: lur does not run from a checkout, or another package named `benchmarks` hides the checkout's.
     """
     if not all((HOME / name).is_file() for name in ("pyproject.toml", "benchmarks/__init__.py")):
-        raise ValueError(f"{command} needs a checkout of the repository: the installed package has no benchmarks/")
+        raise ValueError(
+            f"`{command}` needs the folder benchmarks/, which is in the repository only: run it in a checkout of lur"
+        )
     require_sibling("benchmarks")
 
 

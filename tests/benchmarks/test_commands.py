@@ -11,6 +11,6 @@ from lur.cli.reproduce import reproduce
     ("command", "run"), [("lur bench", lambda: bench("grid")), ("lur reproduce", lambda: reproduce("fig1"))]
 )
 def test_outside_a_checkout_the_error_says_where_benchmarks_are(tmp_path, monkeypatch, command, run):
-    monkeypatch.setattr(siblings, "__file__", str(tmp_path / "lur" / "cli" / "siblings.py"))
+    monkeypatch.setattr(siblings, "HOME", tmp_path)
     with pytest.raises(ValueError, match=f"`{command}` needs the folder benchmarks/, which is in the repository only"):
         run()

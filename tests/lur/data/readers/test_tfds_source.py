@@ -338,5 +338,5 @@ def test_a_format_without_random_access(root, tmp_path):
 
 def test_without_tensorflow_datasets_it_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(ImportError, match=r"pip install tensorflow-datasets"):
+    with pytest.raises(ImportError, match=r"needs tensorflow-datasets: pip install .lur-jax\[data\]"):
         tfds_source.clients("cifar100")
