@@ -20,6 +20,7 @@ import lur  # noqa: E402
 from theory.claims import CLAIMS  # noqa: E402
 from theory.trials.typeset import Unreadable  # noqa: E402
 from website import build, mathematics, pages  # noqa: E402
+from website.included_code import included_functions, source_of, with_code  # noqa: E402
 
 
 class Page(HTMLParser):
@@ -142,14 +143,14 @@ def steady(text):
 
 def test_the_algorithms_page_shows_the_included_code(site):
     text = "".join(site[build.SITE / "algorithms.html"].text)
-    included = build.INCLUDE.findall((build.ROOT / "docs" / "algorithms.md").read_text())
+    included = included_functions((build.ROOT / "docs" / "algorithms.md").read_text())
     assert len(included) > 2
-    for path, names in included:
-        for line in build.source_of(build.ROOT / path, names.split()).splitlines()[1:-1]:
+    for path, node in included:
+        for line in source_of(path, node).splitlines():
             assert line.strip() in text, (path, line)
     assert "<!-- code" not in text
     with pytest.raises(ValueError, match="must define the function no_such"):
-        build.source_of(build.ROOT / "lur" / "theta.py", ["no_such"])
+        with_code("<!-- code: lur/theta.py no_such -->")
 
 
 def test_the_benchmarks_page_has_the_recorded_times(site):

@@ -6,44 +6,22 @@ the site; a warning fails the build. The site needs no network: it loads no font
 Opened as files, without a server, only its search does not work.
 """
 
-import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 from lur.explorer import page as explorer
 from website import pages
+from website.included_code import ROOT, with_code
 
-ROOT = Path(__file__).resolve().parents[1]
 STAGE = ROOT / "build" / "docs"
 SITE = ROOT / "build" / "site"
 ELSEWHERE = {"benchmarks/speed/README.md": "speed.md"}  # pages that are next to their subject
-INCLUDE = re.compile(r"^<!-- code: (\S+) ([\w ]+?) -->$", re.MULTILINE)
 LINK = re.compile(r"(?<!`)(\[[^\]]*\]\()([^)\s]+)(\))")
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".md": "markdown", ".sh": "bash", ".js": "javascript"}
-
-
-def source_of(path: Path, names: list[str]) -> str:
-    """A code block with the functions of these names, nested ones included."""
-    source = path.read_text()
-    functions = {
-        node.name: textwrap.dedent(ast.get_source_segment(source, node, padded=True) or "")
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef)
-    }
-    missing = [name for name in names if name not in functions]
-    if missing:
-        raise ValueError(f"{path} must define the function {missing[0]}, which a page includes")
-    return "```python\n" + "\n\n".join(functions[name].rstrip() for name in names) + "\n```"
-
-
-def with_code(text: str) -> str:
-    """A page with its comments `code: path names` replaced by code."""
-    return INCLUDE.sub(lambda match: source_of(ROOT / match[1], match[2].split()), text)
 
 
 class Links:

@@ -1,0 +1,41 @@
+"""Code in pages: a comment ``<!-- code: path names -->`` stands for the functions of these names in a file."""
+
+import ast
+import re
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+INCLUDE = re.compile(r"^<!-- code: (\S+) ([\w ]+?) -->$", re.MULTILINE)
+
+
+def function_nodes(path: Path) -> dict[str, ast.FunctionDef]:
+    """The functions of a file by name, nested ones included."""
+    return {node.name: node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def included_functions(page: str) -> list[tuple[Path, ast.FunctionDef]]:
+    """The file and the definition of every function that a page includes, in the order of the page."""
+    included = []
+    for name, functions in INCLUDE.findall(page):
+        path = ROOT / name
+        nodes = function_nodes(path)
+        for function in functions.split():
+            if function not in nodes:
+                raise ValueError(f"{path} must define the function {function}, which a page includes")
+            included.append((path, nodes[function]))
+    return included
+
+
+def source_of(path: Path, node: ast.FunctionDef) -> str:
+    """The source of a function without its indentation."""
+    return textwrap.dedent(ast.get_source_segment(path.read_text(), node, padded=True) or "").rstrip()
+
+
+def with_code(page: str) -> str:
+    """A page with its comments `code: path names` replaced by blocks of code."""
+
+    def block(match: re.Match[str]) -> str:
+        return "```python\n" + "\n\n".join(source_of(*found) for found in included_functions(match[0])) + "\n```"
+
+    return INCLUDE.sub(block, page)
