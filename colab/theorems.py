@@ -49,7 +49,8 @@ import numpy as np
 
 from lur import plots
 from theory.claims import CLAIMS, find
-from theory.trials import QUICK, errata, try_claim, try_trial
+from theory.reports import errata
+from theory.trials import QUICK, try_claim, try_trial
 from theory.trials.search import ascend, sample, scaled
 from theory.trials.verify import try_by_id
 
@@ -157,4 +158,4 @@ plt.show()
 
 # %% [markdown]
 # Try your own: a `Trial` is a space of instances and two functions, `left` and `right`; `theory/claims/` has 93
-# examples, and `theory/trials/plants.py` has sixteen errors that must be found, and are.
+# examples, and `theory/trials/planted_errors.py` has sixteen errors that must be found, and are.

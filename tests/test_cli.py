@@ -67,12 +67,13 @@ def test_bad_input_is_one_sentence(called, arguments, message):
 
 
 def test_a_verdict_that_is_not_as_recorded_fails(monkeypatch, tmp_path, capsys):
-    from theory.trials import verify as module
+    from theory.reports import terminal
+    from theory.trials import verify as trials
 
     row = {"id": "L5", "label": "", "line": 1, "verdict": "HOLDS", "expected": "FALSE", "ratio": 1.0}
     row |= {"exact_checks": 0, "seconds": 0.0, "counterexample": None, "corrected": "", "statement": ""}
-    monkeypatch.setattr(module, "rows", lambda *_: iter([row]))
-    status = module.verify(["L5"], json_path=None, full=False, seed=0, jobs=1, quiet=False)
+    monkeypatch.setattr(trials, "rows", lambda *_, **__: iter([row]))
+    status = terminal.verify(["L5"], json_path=None, full=False, seed=0, jobs=1, quiet=False)
     assert status == 1
     assert "not as recorded: L5" in capsys.readouterr().out
 
@@ -100,9 +101,12 @@ def test_list():
 
 
 def test_figure_1(tmp_path):
-    from theory.trials import figure1
+    import lur
+    from lur import plots
+    from theory.reports import figure1
+    from theory.trials import implementation_of
 
-    paths = figure1.draw(tmp_path)
+    paths = figure1.draw(tmp_path, figure1.points(implementation_of(lur)), plots)
     assert [path.suffix for path in paths] == [".svg", ".png"]
     lines = (tmp_path / "figure1.csv").read_text().splitlines()
     header = lines[0].split(",")

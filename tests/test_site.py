@@ -18,7 +18,7 @@ markdown = pytest.importorskip("markdown", reason="the extra `docs` is not insta
 
 import lur  # noqa: E402
 from theory.claims import CLAIMS  # noqa: E402
-from theory.trials.typeset import Unreadable  # noqa: E402
+from theory.reports.typeset import Unreadable  # noqa: E402
 from website import build, mathematics, pages  # noqa: E402
 from website.included_code import included_functions, source_of, with_code  # noqa: E402
 

@@ -1,7 +1,7 @@
 r"""A Python-Markdown extension that converts mathematics to MathML when the site is built, without scripts or fonts.
 
 It reads ``$...$`` and ``$$...$$`` in pages, and ``:math:`...``` and ``.. math::`` in docstrings. A formula that
-`theory.trials.typeset.mathml` cannot read fails the build.
+`theory.reports.typeset.mathml` cannot read fails the build.
 """
 
 import re
@@ -12,7 +12,7 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.preprocessors import Preprocessor
 
-from theory.trials.typeset import mathml
+from theory.reports.typeset import mathml
 
 FENCE = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})[^\n]*\n.*?^(?P=indent)(?P=fence) *$", re.DOTALL | re.MULTILINE

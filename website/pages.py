@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from markdown.extensions.toc import slugify
 
 from theory.claims import CLAIMS
-from theory.trials.errata import MEANINGS
-from theory.trials.typeset import to_markdown
+from theory.reports.errata import MEANINGS
+from theory.reports.typeset import to_markdown
 
 PEERS = {
     "lur": "lur",

@@ -9,9 +9,11 @@ average of the clients' minimisers as K or gamma grows.
 from itertools import pairwise
 from pathlib import Path
 
+import lur
 from benchmarks.paper.drawing import Made, record
 from benchmarks.paper.experiments import Lab
 from benchmarks.paper.verdicts import Statement
+from lur import plots
 
 TITLE = "LocalUpdate in one dimension"
 TOLERANCE = 1e-6
@@ -20,10 +22,11 @@ TOLERANCE = 1e-6
 def make(lab: Lab, out: Path) -> Made:
     """Draws the figure and computes its verdicts."""
     from theory import examples
-    from theory.trials import figure1
+    from theory.reports import figure1
+    from theory.trials import implementation_of
 
-    rows = figure1.points()
-    paths = [*figure1.draw(out, rows, "fig1"), out / "fig1.csv"]
+    rows = figure1.points(implementation_of(lur))
+    paths = [*figure1.draw(out, rows, plots, "fig1"), out / "fig1.csv"]
     gap = max(abs(row["closed_form"] - row["limit"]) for panel in rows.values() for row in panel)
     least, most = sorted((float(examples.TRUE_MINIMIZER), float(examples.AVERAGE_MINIMIZER)))
     moves, outside = True, []

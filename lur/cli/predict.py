@@ -1,4 +1,4 @@
-"""`lur predict`: the exact expected error of a run on quadratics, its bound, and a simulation."""
+"""`lur predict`: the exact expected error of a run on quadratics, its bound, and a simulation of it."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -25,24 +25,25 @@ def predict(
     quiet: bool = False,
     json: Json = None,
 ) -> int:
-    """Predict E||x_t - x*||^2 exactly, beside the paper's bound and a simulation: lur predict two-clients
+    """Predict E||x_t - x*||^2 exactly, with the paper's bound and a simulation: lur predict two-clients
 
-    Exit status 0 also where the prediction is outside of the simulation's 99% interval, as one in a hundred will be.
+    The exit status is 0 even if the prediction is outside the simulation's 99% interval, as happens once in a hundred
+    times.
 
     Args:
         problem: two-clients (Section 4), random, random-examples, or a JSON file of A, c and p, or A_z, c_z, p_z and p.
-        client_lr: gamma.
-        server_lr: eta.
+        client_lr: Client learning rate gamma.
+        server_lr: Server learning rate eta.
         theta: The weights Theta: 1:10 (FedAvg), K=10 (FOMAML) or [1,0,2].
-        clients_per_round: M.
-        batch_size: B.
-        rounds: Rounds T.
-        sampling: How the clients of a round are drawn; full means that all take part.
-        noise: The variance of one example's gradient in each coordinate.
+        clients_per_round: Clients per round M.
+        batch_size: Examples per mini-batch B.
+        rounds: Number of rounds T.
+        sampling: How the clients of a round are drawn; with full, all of them take part.
+        noise: Variance of one example's gradient in each coordinate.
         start: Every coordinate of x_1.
-        runs: Simulated runs; 0 for none.
-        seed: Of the simulation, and of the random problems.
-        out: Folder for the picture (SVG, PNG) and the numbers (CSV).
+        runs: Number of simulated runs; 0 for no simulation.
+        seed: Seed of the simulation and of the random problems.
+        out: Folder for the figure (SVG, PNG) and the numbers (CSV).
         quiet: Print nothing.
     """
     from lur.cli.siblings import check_folder, require_sibling
@@ -50,10 +51,10 @@ def predict(
     require_sibling("theory")
     import numpy as np
 
+    import lur
     import theory
     from lur.theta import nonzero, parse
-    from theory.moments import stationary_mean_square_error
-    from theory.trials import prediction
+    from theory.trials import implementation_of, prediction
 
     for name, value, least in (("--rounds", rounds, 1), ("--runs", runs, 0), ("--batch-size", batch_size, 1)):
         if value < least:
@@ -62,48 +63,51 @@ def predict(
         raise ValueError(f"--noise must be >= 0, got {noise}")
     if out is not None:
         check_folder("--out", out)
-    how: Any = sampling.replace("-", " ")
+    sampling_name: Any = sampling.replace("-", " ")
     setting = prediction.Setting(
-        client_lr, server_lr, nonzero(parse(theta)), clients_per_round, batch_size, rounds, how
+        client_lr, server_lr, nonzero(parse(theta)), clients_per_round, batch_size, rounds, sampling_name
     )
-    found = read_problem(problem, seed)
-    d = (found.c if isinstance(found, theory.Problem) else found.c_z).shape[-1]
+    quadratics = _read_problem(problem, seed)
+    d = (quadratics.c if isinstance(quadratics, theory.Problem) else quadratics.c_z).shape[-1]
     x, C = np.full(d, start), noise * np.eye(d) if noise else None
     check_json(json)
     say = speaker(quiet, json)
-    say(f"{problem}: {len(found.p)} clients, d = {d}; gamma = {client_lr:g}, eta = {server_lr:g}, Theta = {theta}, "
-        f"M = {clients_per_round}, B = {batch_size}, {sampling}")  # fmt: skip
-    exact = np.asarray(prediction.exact(found, x, setting, C))
+    say(f"{problem}: {len(quadratics.p)} clients, d = {d}; gamma = {client_lr:g}, eta = {server_lr:g}, "
+        f"Theta = {theta}, M = {clients_per_round}, B = {batch_size}, {sampling}")  # fmt: skip
+    exact = np.asarray(prediction.exact(quadratics, x, setting, C))
     columns = {"exact": exact}
     try:
-        columns["bound"] = np.asarray(prediction.bound(found, x, setting, C))
+        columns["bound"] = np.asarray(prediction.bound(quadratics, x, setting, C))
     except ValueError as error:
         say(f"  the paper's bound does not apply: {error}")
     if runs:
-        seen = prediction.interval(prediction.squared_errors(found, x, setting, runs, noise=C, seed=seed))
-        columns |= {"mean": seen.mean, "low": seen.low, "high": seen.high}
-    at = sorted({*np.unique(np.geomspace(1, rounds + 1, 10).round().astype(int))})
+        errors = prediction.squared_errors(
+            quadratics, x, setting, runs, noise=C, seed=seed, implementation=implementation_of(lur)
+        )
+        columns |= prediction.interval(errors)._asdict()
+    printed_rounds = np.unique(np.geomspace(1, rounds + 1, 10).round().astype(int))
     titles = {"exact": "exact", "bound": "bound", "mean": f"mean of {runs}", "low": "99% from", "high": "to"}
     say("  " + "  ".join([f"{'t':>5}", *(f"{titles[name]:>13}" for name in columns)]))
-    for t in at:
+    for t in printed_rounds:
         say("  " + "  ".join([f"{t:5d}", *(f"{values[t - 1]:13.6g}" for values in columns.values())]))
     limit = None
     try:
-        limit = stationary_mean_square_error(
-            found, client_lr, setting.theta, server_lr, M=clients_per_round, B=batch_size, sampling=how, noise=C
-        )
+        limit = theory.stationary_mean_square_error(
+            quadratics, client_lr, setting.theta, server_lr,
+            M=clients_per_round, B=batch_size, sampling=sampling_name, noise=C,
+        )  # fmt: skip
         say(f"  in the long run {float(limit):.6g}")
     except ValueError as error:
-        say(f"  no long run: {error}")
+        say(f"  no limit in the long run: {error}")
     write_json(json, {"problem": problem, **setting._asdict(), **columns, "long_run": limit})
     if out is not None:
-        for path in write(out, columns):
+        for path in _write(out, columns):
             say(str(path))
     return 0
 
 
-def read_problem(name: str, seed: int) -> Any:
-    """A problem by name, or from a JSON file."""
+def _read_problem(name: str, seed: int) -> Any:
+    """Returns a problem by its name, or from a JSON file."""
     import json
 
     import theory
@@ -124,8 +128,8 @@ def read_problem(name: str, seed: int) -> Any:
     raise ValueError(f"{name} must hold A and c, or A_z and c_z, with p and p_z if not uniform")
 
 
-def write(folder: Path, columns: dict[str, Any]) -> list[Path]:
-    """The curves as a picture and a table."""
+def _write(folder: Path, columns: dict[str, Any]) -> list[Path]:
+    """Writes the curves as a figure and as a table."""
     import numpy as np
 
     from lur import plots

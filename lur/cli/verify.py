@@ -1,15 +1,16 @@
-"""`lur verify`: the paper's claims on trial."""
+"""`lur verify`: put the paper's claims on trial."""
 
 import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from lur.cli.output import STDOUT, Json, check_json, silent, speaker, write_json
 from lur.cli.siblings import check_folder, require_sibling
+from lur.jax_setup import keep_compiled
 
 
 def verify(
@@ -27,23 +28,26 @@ def verify(
 ) -> int:
     """Put the paper's claims on trial: lur verify --claim T1 --claim L5
 
-    Each holds, or here is a counterexample in exact numbers. Exit status 0 only if every verdict is the one on record.
+    A claim holds, or a counterexample in exact numbers is shown. The exit status is 0 only if every verdict is the one
+    on record.
 
     Args:
-        claim: Try only this claim; may be given again.
-        figures: Draw Figure 1, with what LocalUpdate really converges to, into this folder.
-        errata: Write what is printed beside what is true, as errata.md and errata.html, into this folder.
+        claim: Try only this claim; may be given several times.
+        figures: Draw Figure 1, with the points that lur's LocalUpdate converges to, into this folder.
+        errata: Write what is printed next to what is true, as errata.md and errata.html, into this folder.
         atlas: Draw how tight each bound is, over gamma L and K, into this folder.
-        full: The exhaustive budget instead of the quick one.
-        budget: How hard to look, as a multiple of the quick (or full) budget.
+        full: Use the exhaustive budget instead of the quick one.
+        budget: How hard to look for a violation, as a multiple of the quick (or full) budget.
         seed: Seed of all sampling.
-        jobs: Claims tried at once; by default one per core.
+        jobs: Number of claims tried in parallel; by default one per core.
         list: List the claims and stop.
         quiet: Print nothing.
     """
     require_sibling("theory")
+    import lur
     from theory.claims import CLAIMS, find
-    from theory.trials import verify as trial
+    from theory.reports.terminal import verify as verify_claims
+    from theory.trials import implementation_of
 
     if list:
         if json is not None:
@@ -64,35 +68,37 @@ def verify(
         if folder is not None:
             check_folder(option, folder)
     if atlas is not None:
-        from theory.trials.atlas import check_ids
+        from theory.reports.atlas import check_ids
 
         check_ids(ids)
-    with tempfile.TemporaryDirectory() as scratch:
-        record = Path(scratch) / "record.json" if json == STDOUT or (json is None and errata) else json
+    shared: Any = {"seed": seed, "jobs": jobs, "implementation": implementation_of(lur), "prepare": keep_compiled}
+    with tempfile.TemporaryDirectory() as temporary:
+        record = Path(temporary) / "record.json" if json == STDOUT or (json is None and errata) else json
         quiet = silent(quiet, json)
-        status = trial.verify(
-            [*dict.fromkeys(ids)], json_path=record, full=full, seed=seed, jobs=jobs, quiet=quiet, budget=budget
-        )
+        unique = [*dict.fromkeys(ids)]
+        status = verify_claims(unique, json_path=record, full=full, quiet=quiet, budget=budget, **shared)
         if status == 130:
             return status
         if json == STDOUT and record is not None:
             print(record.read_text(), end="")
         paths: Sequence[Path] = ()
         if errata is not None and record is not None:
-            from theory.trials import errata as sheet
+            from theory.reports.errata import write_from_record
 
-            paths = sheet.write_from_record(record, errata)
+            paths = write_from_record(record, errata)
     if figures is not None:
-        from theory.trials import figure1
+        from lur import plots
+        from theory.reports import figure1
 
-        paths = (*paths, *figure1.draw(figures))
+        paths = (*paths, *figure1.draw(figures, figure1.points(implementation_of(lur)), plots))
     for path in paths:
         say(str(path))
     if atlas is not None:
-        from theory.trials.atlas import draw
+        from lur import plots
+        from theory.reports.atlas import draw
 
         try:
-            drawn = draw(atlas, full, ids=ids, seed=seed, jobs=jobs, report=say)
+            drawn = draw(atlas, full, style=plots, ids=ids, report=say, **shared)
         except KeyboardInterrupt:
             say(f"interrupted: no atlas was written into {atlas}")
             return 130

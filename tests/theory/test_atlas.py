@@ -6,11 +6,12 @@ import jax
 import numpy as np
 import pytest
 
+from lur import plots
 from theory.claims import find
 from theory.claims.claim import Claim, Trial
 from theory.claims.spaces import inverse_KL, space
-from theory.trials import atlas
-from theory.trials.atlas import Effort, Panel
+from theory.reports import atlas, tightness
+from theory.reports.tightness import Effort, Panel
 
 TINY = Effort((0.1, 0.3, 0.9, 1.5), (2, 5), restarts=4, steps=40)
 SLOW = space("A gamma", ({"d": 1, "n": 2, "K": 2},), edge=inverse_KL)
@@ -18,7 +19,7 @@ SLOW = space("A gamma", ({"d": 1, "n": 2, "K": 2},), edge=inverse_KL)
 
 def _planted(monkeypatch, left, right, where=SLOW, **options):
     claim = Claim("X", "planted", 1, r"$\gamma L \leq 1$", (Trial(where, left, right, "<="),), "HOLDS", **options)
-    monkeypatch.setattr(atlas, "find", lambda id: claim)
+    monkeypatch.setattr(tightness, "find", lambda id: claim)
     return claim
 
 
@@ -26,7 +27,7 @@ def _planted(monkeypatch, left, right, where=SLOW, **options):
 def test_known_ratios_and_ranges(tmp_path):
     """Lemma QA_structure_fedavg is reached at every gamma < 1/L, by the client with the largest curvature."""
     lines = []
-    paths = atlas.draw(tmp_path, ids=["L9", "L5"], effort=TINY, report=lines.append)
+    paths = atlas.draw(tmp_path, style=plots, ids=["L9", "L5"], effort=TINY, report=lines.append)
     assert [path.name for path in paths] == ["atlas.csv", "atlas.md", "atlas.html"]
     assert lines == ["atlas 1/1 L9 printed"]
     with (tmp_path / "atlas.csv").open() as file:
@@ -49,7 +50,7 @@ def test_known_ratios_and_ranges(tmp_path):
 def test_gamma_is_held(monkeypatch):
     """A ratio that is gamma L itself, in a range that ends at 1 / K."""
     _planted(monkeypatch, lambda xp, I: I.gamma * xp.maximum(*I.A.ravel()), lambda xp, I: 1.0)
-    cells = atlas.chart(Panel("X", "printed", 0), TINY)
+    cells = tightness.chart(Panel("X", "printed", 0), TINY)
     found = {(cell.K, cell.gamma_L): cell.ratio for cell in cells}
     assert [key for key, ratio in found.items() if ratio is not None] == [(2, 0.1), (2, 0.3), (5, 0.1)]
     assert all(abs(ratio - g) < 1e-9 for (_, g), ratio in found.items() if ratio is not None)
@@ -67,8 +68,8 @@ def test_two_rates(monkeypatch):
         },
     )
     _planted(monkeypatch, lambda xp, I: I.gamma1, lambda xp, I: I.gamma2, rates)
-    assert atlas.rate_of(rates) == "gamma2"
-    cells = atlas.chart(Panel("X", "printed", 0), TINY._replace(steps=100))
+    assert tightness.rate_of(rates) == "gamma2"
+    cells = tightness.chart(Panel("X", "printed", 0), TINY._replace(steps=100))
     assert [cell.ratio is None for cell in cells] == [False, False, False, True] * 2
     assert all(0.98 < cell.ratio <= 1 for cell in cells if cell.ratio is not None)
 
@@ -76,7 +77,7 @@ def test_two_rates(monkeypatch):
 @pytest.mark.promote
 def test_sides_that_both_vanish_are_not_tight(monkeypatch):
     _planted(monkeypatch, lambda xp, I: 1e-12 * I.gamma, lambda xp, I: 2e-12 * I.gamma)
-    cells = atlas.chart(Panel("X", "printed", 0), TINY)
+    cells = tightness.chart(Panel("X", "printed", 0), TINY)
     assert max(cell.ratio for cell in cells if cell.ratio is not None) < 1e-8
 
 
@@ -89,21 +90,21 @@ def test_a_violation_that_is_only_rounding_is_not_drawn(monkeypatch):
         return (one + I.gamma * I.A.max() / 10**15) - one
 
     _planted(monkeypatch, lambda xp, I: left(xp, I) * 10**15, lambda xp, I: I.gamma * I.A.max())
-    cells = atlas.chart(Panel("X", "printed", 0), TINY._replace(gamma_L=(0.15, 0.19)))
+    cells = tightness.chart(Panel("X", "printed", 0), TINY._replace(gamma_L=(0.15, 0.19)))
     assert [cell.ratio for cell in cells] == [None] * 4
 
 
 @pytest.mark.promote
 def test_a_violation_with_nothing_on_the_right_is_seen(monkeypatch):
     _planted(monkeypatch, lambda xp, I: I.gamma * I.A.max(), lambda xp, I: 0 * I.gamma)
-    cells = atlas.chart(Panel("X", "printed", 0), TINY)
+    cells = tightness.chart(Panel("X", "printed", 0), TINY)
     assert min(cell.ratio for cell in cells if cell.ratio is not None) > 1e6
 
 
 def test_which_claims_are_charted():
-    assert atlas.panels_of(find("L9")) == [Panel("L9", "printed", 1)]
-    assert atlas.panels_of(find("L5")) == []  # an equality
-    assert atlas.panels_of(find("D2")) == []  # an inspection
+    assert tightness.panels_of(find("L9")) == [Panel("L9", "printed", 1)]
+    assert tightness.panels_of(find("L5")) == []  # an equality
+    assert tightness.panels_of(find("D2")) == []  # an inspection
     with pytest.raises(ValueError, match="inequality in gamma, got only L5, D2"):
         atlas.check_ids(["L5", "D2"])
 
@@ -112,11 +113,15 @@ def test_sizes():
     one = space("A gamma theta", ({"d": 2, "n": 1, "K": 1},))
     batches = space("A_z c_z p_z gamma", ({"d": 1, "m": 2, "K": 2, "B": 1}, {"d": 2, "m": 2, "K": 3, "B": 1}))
     without = space("A gamma", ({"d": 1, "n": 1}, {"d": 1, "n": 2}))
-    assert [dims["K"] for dims in atlas.sizes(SLOW, (2, 5))] == [2, 5]
-    assert [dims["K"] for dims in atlas.sizes(SLOW._replace(dims=({"d": 1, "n": 2, "K": 80},)), (2, 5))] == [2, 5, 80]
-    assert [dims["K"] for dims in atlas.sizes(one, (2, 5))] == [1]  # K = 1 is what it is about
-    assert [dims["K"] for dims in atlas.sizes(batches, (2, 5))] == [2, 3]  # enumerated: m^(K B) draws
-    assert atlas.sizes(without, (2, 5)) == [{"d": 1, "n": 2}]
+    assert [dims["K"] for dims in tightness.sizes(SLOW, (2, 5))] == [2, 5]
+    assert [dims["K"] for dims in tightness.sizes(SLOW._replace(dims=({"d": 1, "n": 2, "K": 80},)), (2, 5))] == [
+        2,
+        5,
+        80,
+    ]
+    assert [dims["K"] for dims in tightness.sizes(one, (2, 5))] == [1]  # K = 1 is what it is about
+    assert [dims["K"] for dims in tightness.sizes(batches, (2, 5))] == [2, 3]  # enumerated: m^(K B) draws
+    assert tightness.sizes(without, (2, 5)) == [{"d": 1, "n": 2}]
 
 
 @pytest.mark.parametrize(
@@ -133,18 +138,18 @@ def test_sizes():
     ],
 )
 def test_short(ratio, shown):
-    assert atlas.short(ratio) == shown
+    assert atlas.short_ratio(ratio) == shown
 
 
 def test_picture_of_a_violation_and_of_gaps(tmp_path):
     panels = Panel("L10p", "printed", 0), Panel("L10p", "corrected", 0)
     cells = [
-        atlas.Cell(panel, 1, 2, K, g, None if g > 0.5 and K > 2 else 3.0 * g)
+        tightness.Cell(panel, 1, 2, K, g, None if g > 0.5 and K > 2 else 3.0 * g)
         for panel in panels
         for K in (2, 5)
         for g in (0.1, 0.9)
     ]
-    figure = atlas.picture(find("L10p"), cells)
+    figure = atlas.picture(find("L10p"), cells, plots)
     texts = [text.get_text() for axis in figure.axes for text in axis.texts]
     assert texts == [".30", "2.70", ".30"] * 2
     assert [axis.get_title(loc="left") for axis in figure.axes[:2]] == ["printed", "corrected"]

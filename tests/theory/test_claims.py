@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+import lur
 from theory.claims import CLAIMS, find
 from theory.claims.claim import Claim, Trial
 from theory.claims.spaces import space
-from theory.trials import FULL, QUICK, try_claim
+from theory.trials import FULL, QUICK, implementation_of, try_claim
+
+LUR = implementation_of(lur)
 
 # The largest ratios known of the printed and of the corrected bounds (random search and gradient ascent in the box
 # L/mu <= 10, d, n <= 3): pursuit must come within 2% of each, with no hint of the instance.
@@ -20,7 +23,7 @@ CORRECTED = {"T3": 0.99989, "T4": 0.3333, "T4a": 1.0, "L17": 1.0, "L19": 1.0}
 @pytest.mark.promote
 @pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
 def test_verdict(id):
-    result = try_claim(find(id), QUICK)
+    result = try_claim(find(id), QUICK, implementation=LUR)
     assert result.as_recorded, (result.verdict, result.evidence, result.correction)
     assert result.evidence is not None
     assert result.evidence.ratio >= 0.98 * PRINTED.get(id, 0.0)
@@ -32,7 +35,7 @@ def test_verdict(id):
 @pytest.mark.promote
 @pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
 def test_verdict_full_budget(id):
-    result = try_claim(find(id), FULL, seed=1)
+    result = try_claim(find(id), FULL, seed=1, implementation=LUR)
     assert result.as_recorded, (result.verdict, result.evidence, result.correction)
 
 

@@ -11,7 +11,7 @@ import theory
 from tests.theory.evaluate.inputs import array, messages_of, number, problem_of
 from tests.theory.tables import PROBLEMS
 from theory import convergence, exact
-from theory.claims import moments
+from theory.claims.outsized_importance import moments
 
 pytestmark = pytest.mark.x64
 
@@ -242,7 +242,7 @@ def test_theorem_8_as_printed_fails_for_many_local_steps():
 
 
 def test_the_claims_carry_the_same_recursion():
-    """`theory.claims.moments` in fractions against `theory.convergence` in floats."""
+    """`theory.claims.outsized_importance.moments` in fractions against `theory.convergence` in floats."""
     fields = {name: exact.array(PROBLEMS["P2"][name]) for name in ("A", "c", "p")}
     I = SimpleNamespace(
         **fields,

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from theory.claims import CLAIMS
-from theory.trials import errata, typeset
+from theory.reports import errata, typeset
 
 ROW = {
     "id": "X1", "label": "lem:f_i", "line": 20, "verdict": "HOLDS", "expected": "HOLDS", "ratio": 0.5,
@@ -179,13 +179,13 @@ def test_an_atlas_of_nothing_is_refused_before_anything_runs(tmp_path):
 @pytest.mark.parametrize("when", ["verdicts", "atlas"])
 def test_an_interrupted_command_writes_neither(when, tmp_path, monkeypatch):
     from lur.cli.verify import verify
-    from theory.trials import atlas
+    from theory.reports import atlas
     from theory.trials import verify as trial
 
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trial, "rows", interrupt if when == "verdicts" else lambda *_: iter([ROW | {"id": "L9"}]))
+    monkeypatch.setattr(trial, "rows", interrupt if when == "verdicts" else lambda *_, **__: iter([ROW | {"id": "L9"}]))
     monkeypatch.setattr(atlas, "charts", interrupt)
     folders = {"atlas": tmp_path / "atlas"} | ({"errata": tmp_path / "errata"} if when == "verdicts" else {})
     assert verify(claim=("L9",), quiet=True, **folders) == 130

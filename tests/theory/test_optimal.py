@@ -9,7 +9,7 @@ import theory
 from theory import methods
 from theory.optimal import worst_condition
 from theory.rates import grid_errors
-from theory.trials import best_rates
+from theory.reports import best_rates
 
 pytestmark = pytest.mark.x64
 
@@ -77,7 +77,7 @@ def test_what_cannot_be_is_refused():
 
 def wins(problem):
     """The gradient against 25 x 25 cells: never worse, by each of its three answers."""
-    found = best_rates.contest(problem)
+    found = best_rates.compare(problem)
     noise = best_rates.NOISE * np.eye(problem.c.shape[1])
     for answer in (found.fedavg, found.best, found.unlimited):
         assert answer.error <= found.grid

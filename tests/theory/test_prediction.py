@@ -7,11 +7,14 @@ import jax
 import numpy as np
 import pytest
 
+import lur as lur_package
 import theory
 from lur.cli.predict import predict
 from tests.test_cli import lur
-from theory.trials import prediction
+from theory.trials import implementation_of, prediction
 from theory.trials.prediction import Setting
+
+LUR = implementation_of(lur_package)
 
 pytestmark = pytest.mark.x64
 
@@ -36,7 +39,9 @@ def test_exact_error_is_within_the_interval_of_the_simulation(name, problems):
     predicted, seen = [], []
     for seed in range(problems):
         problem = prediction.random_problem(seed, m=m)
-        errors = prediction.squared_errors(problem, np.ones(3), setting, RUNS, noise=noise, seed=seed)
+        errors = prediction.squared_errors(
+            problem, np.ones(3), setting, RUNS, noise=noise, seed=seed, implementation=LUR
+        )
         seen.append(prediction.interval(errors[:, -1]))
         predicted.append(float(of(problem)))
     predicted, (_, low, high) = np.array(predicted), np.array(seen).T
@@ -87,7 +92,7 @@ def test_predict_reads_a_problem(tmp_path, capsys):
     assert predict(str(file), runs=0, server_lr=9.0) == 0
     said = capsys.readouterr().out
     assert "the paper's bound does not apply: Assumption 3" in said
-    assert "no long run: eta must keep the second moments stable" in said
+    assert "no limit in the long run: eta must keep the second moments stable" in said
     file.write_text('{"A": 1}')
     with pytest.raises(ValueError, match="must hold A and c"):
         predict(str(file))

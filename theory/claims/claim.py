@@ -1,8 +1,8 @@
-"""A claim of the paper as data: what is printed, where, under which assumptions, and how it is tried.
+"""A claim of a paper as data: what is printed, where, under which assumptions, and how it is tried.
 
-Both sides of a claim are functions ``side(xp, I)`` of an instance I. `xp` is the arithmetic: in double
-precision (jax, with lur's own algorithms in it) for sampling and pursuit, or exact for proofs. So one formula
-serves the search for a counterexample and its certification.
+Both sides of a claim are functions ``side(xp, I)`` of an instance I. `xp` is the arithmetic: double precision (jax,
+with the implementation on trial in it) for sampling and gradient ascent, or exact for proofs. The same formula
+therefore serves the search for a counterexample and its certification.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ Side = Callable[[Any, Any], Any]
 
 
 class Space(NamedTuple):
-    """A family of legal instances.
+    """A family of instances that meet a claim's assumptions.
 
     Attributes:
-      dims: the integers (d, n, K, ...), smallest first; each is tried.
-      draw: ``draw(generator, dims, count) -> raw``, unconstrained numbers in a dict, `count` of each.
+      dims: the integers (d, n, K, ...), smallest first; each set of them is tried.
+      draw: ``draw(generator, dims, count) -> raw``, a dict of unconstrained numbers, `count` of each.
       build: ``build(raw, dims) -> dict`` of arrays; every raw point gives an instance that meets the assumptions.
       legal: ``legal(xp, I) -> bool``, the assumptions again, checked exactly after rounding.
     """
@@ -32,7 +32,15 @@ class Space(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """left <= right, or left == right, over a space: entry by entry where the sides are arrays."""
+    """left <= right, or left == right, over a space of instances.
+
+    Attributes:
+      space: the instances.
+      left: the left side; compared entry by entry if the sides are arrays.
+      right: the right side.
+      relation: ``<=`` or ``==``.
+      pursue: whether to follow sampling by gradient ascent on left / right (inequalities only).
+    """
 
     space: Space
     left: Side
@@ -42,7 +50,13 @@ class Trial(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One thing an inspection looked at: whether it is as the claim says, how far off, and in words."""
+    """One observation of an inspection.
+
+    Attributes:
+      agrees: whether it is as the claim says.
+      discrepancy: how far off it is.
+      what: the observation in words.
+    """
 
     agrees: bool
     discrepancy: float
@@ -50,18 +64,32 @@ class Finding(NamedTuple):
 
 
 class Inspection(NamedTuple):
-    """A claim that is not a family of (in)equalities: ``look(xp) -> [Finding]``, deterministic."""
+    """A claim that is not a family of (in)equalities.
+
+    Attributes:
+      look: ``look(xp) -> [Finding]``, deterministic.
+    """
 
     look: Callable[[Any], list[Finding]]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim.
+    """One claim of a paper.
 
-    `trial` may have several parts; the claim stands if all of them do. `repair` says what kind of change makes a
-    false claim true, and `correction` is that change on trial. A `definition` has nothing to decide, but may carry
-    a trial of what it entails.
+    Attributes:
+      id: short and unique over all papers, such as T1.
+      label: the LaTeX label in the paper's source.
+      line: the line of the paper's source.
+      statement: the claim as printed; LaTeX between dollar signs.
+      trial: how it is tried; with several parts, the claim stands if all of them do.
+      expected: the verdict on record.
+      assumptions: what the claim assumes, in words.
+      repair: what kind of change makes a false claim true.
+      corrected: the true form, or a sharper form of a claim that holds.
+      correction: the trial of the corrected form.
+      definition: whether there is nothing to decide; a definition may carry a trial of what it entails.
+      note: remarks.
     """
 
     id: str
@@ -76,3 +104,17 @@ class Claim:
     correction: tuple[Trial | Inspection, ...] = ()
     definition: bool = False
     note: str = ""
+
+
+class Paper(NamedTuple):
+    """A paper and its claims.
+
+    Attributes:
+      title: its title.
+      authors: its authors, as one writes them in a sentence.
+      claims: its claims, in the order in which they are tried.
+    """
+
+    title: str
+    authors: str
+    claims: tuple[Claim, ...]

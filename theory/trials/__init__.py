@@ -1,10 +1,10 @@
 """How a claim is tried: sampling, pursuit, certification, verdict (see `try_claim`).
 
-1. Sampling: many random instances in one vmapped call, for each size in the claim's schedule.
-2. Pursuit: gradient ascent on left / right through the instance itself.
+1. Sampling: many random instances in one vmapped call, for each size of the claim's space.
+2. Pursuit: gradient ascent on left / right with respect to the instance.
 3. Certification: a violation is rounded to fractions and checked in exact arithmetic, so that FALSE is a proof;
    an equality that seems to hold is checked exactly on random rational instances.
-4. Verdict: computed from what was found. The recorded expectation only decides the exit status.
+4. Verdict: computed from this evidence. The verdict on record only decides the exit status of `lur verify`.
 """
 
 import time
@@ -15,20 +15,32 @@ import numpy as np
 
 from theory.claims.claim import Claim, Finding, Inspection, Trial, Verdict
 from theory.precision import float64
-from theory.trials import numeric
 from theory.trials.certify import Counterexample, agrees_exactly, certify
+from theory.trials.implementation import REFERENCE as REFERENCE
+from theory.trials.implementation import Implementation as Implementation
+from theory.trials.implementation import implementation_of as implementation_of
+from theory.trials.numeric import arithmetic
 from theory.trials.search import FULL as FULL
 from theory.trials.search import QUICK as QUICK
-from theory.trials.search import Budget, Found, search
+from theory.trials.search import Budget, WorstInstance, search
 
-VIOLATED = 1 + 1e-7  # a ratio above this is worth an exact check
+VIOLATED = 1 + 1e-7  # a ratio above this is checked exactly
 DISCREPANT = 1e-8  # and so is a relative discrepancy above this
 
 
 class Evidence(NamedTuple):
-    """What a trial found: the outcome, the largest ratio or discrepancy, and the exact checks behind it."""
+    """The evidence of a trial.
 
-    outcome: str  # "stands", "falls" or "unclear"
+    Attributes:
+      outcome: "stands", "falls" or "unclear".
+      ratio: the largest ratio of the sides of an inequality, or discrepancy of an equality.
+      worst: the instance where it is attained, if the trial stands or is unclear.
+      counterexample: a certified one, if the trial falls.
+      exact_checks: the number of checks in exact arithmetic, or of an inspection's findings.
+      findings: what inspections observed, in words.
+    """
+
+    outcome: str
     ratio: float
     worst: dict[str, Any] | None
     counterexample: dict[str, Any] | None
@@ -37,7 +49,15 @@ class Evidence(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The verdict on one claim."""
+    """The verdict on one claim.
+
+    Attributes:
+      claim: the claim.
+      verdict: the verdict that the evidence gives.
+      evidence: that of the printed form; None for a definition without a trial.
+      correction: that of the corrected form, if there is one.
+      seconds: the time the trial took.
+    """
 
     claim: Claim
     verdict: Verdict
@@ -52,40 +72,42 @@ class Result(NamedTuple):
 
 
 @float64
-def try_trial(trial: Trial, budget: Budget, generator: np.random.Generator) -> Evidence:
-    """Sampling, pursuit and certification, from the smallest size on; the first certified violation ends it."""
-    worst: Found | None = None
+def try_trial(
+    trial: Trial, budget: Budget, generator: np.random.Generator, implementation: Implementation = REFERENCE
+) -> Evidence:
+    """Samples, pursues and certifies, from the smallest size on; the first certified violation ends the trial."""
+    worst: WorstInstance | None = None
     checks = 0
     for dims in trial.space.dims:
-        found, sampled = search(trial, dims, budget, generator)
-        if worst is None or found.ratio > worst.ratio:
-            worst = found
-        if found.ratio > (VIOLATED if trial.relation == "<=" else DISCREPANT):
-            certificate = certify(trial, found)
+        worst_of_size, sampled = search(trial, dims, budget, generator, implementation)
+        if worst is None or worst_of_size.ratio > worst.ratio:
+            worst = worst_of_size
+        if worst_of_size.ratio > (VIOLATED if trial.relation == "<=" else DISCREPANT):
+            certificate = certify(trial, worst_of_size)
             if certificate is not None:
-                return Evidence("falls", found.ratio, None, certificate._asdict(), checks + 1)
-            if trial.relation == "<=" or not agrees_exactly(trial, dims, found.instance, denominator=10**6):
-                return Evidence("unclear", found.ratio, _plain(found), None, checks)
+                return Evidence("falls", worst_of_size.ratio, None, certificate._asdict(), checks + 1)
+            if trial.relation == "<=" or not agrees_exactly(trial, dims, worst_of_size.instance, denominator=10**6):
+                return Evidence("unclear", worst_of_size.ratio, _lists(worst_of_size), None, checks)
         if trial.relation == "==":
-            agreed = exact_agreement(trial, dims, budget, sampled)
+            agreed = _exact_agreement(trial, dims, budget, sampled)
             if isinstance(agreed, Counterexample):
-                return Evidence("falls", found.ratio, None, agreed._asdict(), checks + 1)
+                return Evidence("falls", worst_of_size.ratio, None, agreed._asdict(), checks + 1)
             checks += agreed
     assert worst is not None
-    return Evidence("stands", worst.ratio, _plain(worst), None, checks)
+    return Evidence("stands", worst.ratio, _lists(worst), None, checks)
 
 
-def exact_agreement(
+def _exact_agreement(
     trial: Trial, dims: dict[str, int], budget: Budget, sampled: dict[str, np.ndarray]
 ) -> int | Counterexample:
-    """How many sampled instances, rounded to fractions, agree exactly; a counterexample if one does not."""
+    """The number of sampled instances that, rounded to fractions, agree exactly; a counterexample if one does not."""
     wanted = max(1, budget.exact // len(trial.space.dims))
     agreed = 0
     for index in range(10 * wanted):
         instance = {name: value[index] for name, value in sampled.items()}
         outcome = agrees_exactly(trial, dims, instance, denominator=6)
         if outcome is False:
-            certificate = certify(trial, Found(np.inf, dims, instance))
+            certificate = certify(trial, WorstInstance(np.inf, dims, instance))
             if certificate is not None:
                 return certificate
         agreed += outcome is True
@@ -94,56 +116,73 @@ def exact_agreement(
     return agreed
 
 
-def _plain(found: Found) -> dict[str, Any]:
-    return {**found.dims, **{name: np.asarray(value).tolist() for name, value in found.instance.items()}}
+def _lists(worst: WorstInstance) -> dict[str, Any]:
+    return {**worst.dims, **{name: np.asarray(value).tolist() for name, value in worst.instance.items()}}
 
 
 @float64
-def inspect(inspection: Inspection) -> Evidence:
-    """All findings of an inspection; it stands if every one agrees."""
-    findings: list[Finding] = inspection.look(numeric)
-    bad = [f for f in findings if not f.agrees]
+def inspect(inspection: Inspection, implementation: Implementation = REFERENCE) -> Evidence:
+    """The evidence of an inspection, which stands if all its findings agree with the claim."""
+    findings: list[Finding] = inspection.look(arithmetic(implementation))
+    disagreeing = [f for f in findings if not f.agrees]
     worst = max((f.discrepancy for f in findings), default=0.0)
-    counterexample = {"found": bad[0].what} if bad else None
-    outcome = "falls" if bad else "stands"
+    counterexample = {"found": disagreeing[0].what} if disagreeing else None
+    outcome = "falls" if disagreeing else "stands"
     return Evidence(outcome, worst, None, counterexample, len(findings), tuple(f.what for f in findings))
 
 
-def gather(parts: tuple[Trial | Inspection, ...], budget: Budget, generator: np.random.Generator) -> Evidence | None:
-    """The evidence of all parts of a trial as one: the first part that does not stand, or the tightest that does."""
+def _combined_evidence(
+    parts: tuple[Trial | Inspection, ...],
+    budget: Budget,
+    generator: np.random.Generator,
+    implementation: Implementation,
+) -> Evidence | None:
+    """The evidence of all parts: that of the first part that does not stand, or of the tightest if all of them do."""
     if not parts:
         return None
-    found = []
+    standing = []
     for part in parts:
-        evidence = inspect(part) if isinstance(part, Inspection) else try_trial(part, budget, generator)
+        if isinstance(part, Inspection):
+            evidence = inspect(part, implementation)
+        else:
+            evidence = try_trial(part, budget, generator, implementation)
         if evidence.outcome != "stands":
             return evidence
-        found.append(evidence)
-    tightest = max(found, key=lambda e: e.ratio)
+        standing.append(evidence)
+    tightest = max(standing, key=lambda e: e.ratio)
     return tightest._replace(
-        exact_checks=sum(e.exact_checks for e in found), findings=tuple(w for e in found for w in e.findings)
+        exact_checks=sum(e.exact_checks for e in standing), findings=tuple(w for e in standing for w in e.findings)
     )
 
 
-REPAIRED: dict[str, Verdict] = {"statement": "FALSE", "typo": "TYPO", "assumption": "NEEDS"}
+_VERDICT_OF_REPAIR: dict[str, Verdict] = {"statement": "FALSE", "typo": "TYPO", "assumption": "NEEDS"}
 
 
-def try_claim(claim: Claim, budget: Budget = QUICK, seed: int = 0) -> Result:
-    """Put a claim, and its corrected form if it has one, on trial.
+def try_claim(
+    claim: Claim, budget: Budget = QUICK, seed: int = 0, implementation: Implementation = REFERENCE
+) -> Result:
+    """Tries a claim, and its corrected form if it has one.
 
-    HOLDS: nothing above 1 found. FALSE, TYPO, NEEDS: a counterexample is certified, and the correction (another
-    statement, a misprint mended, an assumption added) stands. DEFINITION: nothing to decide, though a definition
-    may carry a trial of what it entails. UNDECIDED: anything else, such as a violation that could not be certified.
+    HOLDS: no violation was found. FALSE, TYPO, NEEDS: a counterexample is certified, and the correction (another
+    statement, a misprint corrected, an assumption added) stands. DEFINITION: there is nothing to decide, though a
+    definition may carry a trial of what it entails. UNDECIDED: anything else, such as a violation that could not be
+    certified.
+
+    Args:
+      claim: the claim.
+      budget: how hard to look for a violation.
+      seed: the seed of all sampling.
+      implementation: the algorithms that the claim's formulas are compared with.
     """
     start = time.perf_counter()
     generator = np.random.default_rng([seed, zlib.crc32(claim.id.encode())])
-    evidence = gather(claim.trial, budget, generator)
-    correction = gather(claim.correction, budget, generator)
+    evidence = _combined_evidence(claim.trial, budget, generator, implementation)
+    correction = _combined_evidence(claim.correction, budget, generator, implementation)
     verdict: Verdict = "UNDECIDED"
-    mended = correction is None or correction.outcome == "stands"
+    corrected = correction is None or correction.outcome == "stands"
     if evidence is None or evidence.outcome == "stands":
-        if mended and (claim.definition or evidence is not None):
+        if corrected and (claim.definition or evidence is not None):
             verdict = "DEFINITION" if claim.definition else "HOLDS"
-    elif evidence.outcome == "falls" and mended:
-        verdict = REPAIRED[claim.repair]
+    elif evidence.outcome == "falls" and corrected:
+        verdict = _VERDICT_OF_REPAIR[claim.repair]
     return Result(claim, verdict, evidence, correction, time.perf_counter() - start)

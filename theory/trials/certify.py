@@ -10,7 +10,7 @@ from flint import arb, fmpq
 
 from theory import exact
 from theory.claims.claim import Trial
-from theory.trials.search import Found, instance_of, sides
+from theory.trials.search import WorstInstance, instance_of, sides
 
 DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 50, 100, 200, 1000, 10_000, 10**6)
 SIMPLE = sorted(
@@ -20,7 +20,13 @@ SIMPLE = sorted(
 
 
 class Counterexample(NamedTuple):
-    """An instance in exact numbers at which the claim fails, with both sides."""
+    """An instance in exact numbers at which the claim fails.
+
+    Attributes:
+      instance: its integers and fields, fractions as strings.
+      left: the left side there.
+      right: the right side there.
+    """
 
     instance: dict[str, Any]
     left: str
@@ -28,9 +34,9 @@ class Counterexample(NamedTuple):
 
 
 def round_field(name: str, values: np.ndarray, denominator: int, down: bool = False) -> np.ndarray:
-    """A field in fractions with small denominators: matrices symmetric, probabilities summing to 1.
+    """Returns a field in fractions with small denominators: matrices stay symmetric, probabilities sum to 1.
 
-    With `down` a rate is rounded to a fraction strictly below it: pursuit ends at the very edge of a range.
+    With `down` a rate is rounded to a fraction strictly below it, because pursuit often ends at the edge of a range.
     """
     if down and name.startswith("gamma"):
         return np.array(Fraction(math.ceil(float(values) * denominator) - 1, denominator), dtype=object)
@@ -44,21 +50,21 @@ def round_field(name: str, values: np.ndarray, denominator: int, down: bool = Fa
     return fractions
 
 
-def exactly(fractions: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Fields as arrays of exact rationals; scalars as one rational."""
+def _rationals(fractions: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Fields as arrays of exact rationals, scalars as one rational."""
     return {
         name: exact.array(value) if np.ndim(value) else exact.rational(value[()]) for name, value in fractions.items()
     }
 
 
-def entries(value: Any) -> list[Any]:
+def _entries(value: Any) -> list[Any]:
     """A side as a flat list of exact numbers."""
     return list(np.ravel(np.asarray(value, dtype=object)))
 
 
-def certainly_violated(trial: Trial, left: Any, right: Any) -> bool:
-    """Whether left <= right, or left == right, is certainly untrue somewhere."""
-    pairs = list(zip(entries(left), entries(right), strict=True))
+def _certainly_violated(trial: Trial, left: Any, right: Any) -> bool:
+    """Whether left <= right, or left == right, certainly fails at some entry."""
+    pairs = list(zip(_entries(left), _entries(right), strict=True))
     if trial.relation == "<=":
         return any(a > b for a, b in pairs)
     return any(a < b or a > b for a, b in pairs)
@@ -66,39 +72,39 @@ def certainly_violated(trial: Trial, left: Any, right: Any) -> bool:
 
 def check(trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray]) -> Counterexample | None:
     """The instance as a counterexample, if it is legal and certainly violates the claim."""
-    built = exactly(fractions)
+    built = _rationals(fractions)
     if not trial.space.legal(exact, instance_of(built, dims)):
         return None
     try:
         left, right = sides(trial, exact, built, dims)
-    except ZeroDivisionError:  # a singular matrix: outside of the claim's reach
+    except ZeroDivisionError:  # a singular matrix, which the claim excludes
         return None
-    if not certainly_violated(trial, left, right):
+    if not _certainly_violated(trial, left, right):
         return None
-    shown = {name: plain(value) for name, value in fractions.items()}
-    return Counterexample({**dims, **shown}, text(left), text(right))
+    fields = {name: _nested_strings(value) for name, value in fractions.items()}
+    return Counterexample({**dims, **fields}, _side_string(left), _side_string(right))
 
 
-def plain(value: Any) -> Any:
-    """Fractions as texts, nested lists kept."""
-    return [plain(v) for v in value] if np.ndim(value) else str(np.asarray(value, dtype=object)[()])
+def _nested_strings(value: Any) -> Any:
+    """Fractions as strings, in nested lists."""
+    return [_nested_strings(v) for v in value] if np.ndim(value) else str(np.asarray(value, dtype=object)[()])
 
 
-def text(side: Any) -> str:
-    """A side in words: short fractions as they are, long ones and balls to 20 digits."""
-    numbers = [_number(v) for v in entries(side)]
-    shown = [str(v) if isinstance(v, fmpq) and len(str(v)) <= 40 else arb(v).str(20, radius=False) for v in numbers]
-    return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
+def _side_string(side: Any) -> str:
+    """One side of a claim as a string: short fractions as they are, long ones and balls to 20 digits."""
+    numbers = [_number(v) for v in _entries(side)]
+    strings = [str(v) if isinstance(v, fmpq) and len(str(v)) <= 40 else arb(v).str(20, radius=False) for v in numbers]
+    return strings[0] if len(strings) == 1 else "[" + ", ".join(strings) + "]"
 
 
 def _number(value: Any) -> Any:
     return exact.rational(value) if isinstance(value, int | Fraction) else value
 
 
-def rescaled(instance: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """The instance in other units of curvature, (A, gamma) -> (A / s, s gamma), with mu = 1, L = 1 or as it is.
+def _rescaled(instance: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """The instance in other units of curvature, (A, gamma) -> (A / s, s gamma): with mu = 1, with L = 1, and as it is.
 
-    Most claims do not change, and the numbers may get rounder; whether a claim does is for the exact check to say.
+    Most claims are invariant and the numbers may become rounder; the exact check decides.
     """
     if "A" not in instance:
         return [instance]
@@ -108,25 +114,25 @@ def rescaled(instance: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     return [{**instance, "A": instance["A"] / s, **{name: instance[name] * s for name in rates}} for s in scales]
 
 
-def certify(trial: Trial, found: Found) -> Counterexample | None:
-    """A certified counterexample near the one found, with fractions as small as a greedy search makes them."""
-    candidates = rescaled(found.instance)
+def certify(trial: Trial, worst: WorstInstance) -> Counterexample | None:
+    """A certified counterexample near the worst instance, with fractions as small as a greedy search makes them."""
+    candidates = _rescaled(worst.instance)
     for denominator in DENOMINATORS:
         for candidate, down in itertools.product(candidates, (False, True)):
             fractions = {name: round_field(name, value, denominator, down) for name, value in candidate.items()}
-            if check(trial, found.dims, fractions) is not None:
-                return simplify(trial, found.dims, fractions)
+            if check(trial, worst.dims, fractions) is not None:
+                return _simplify(trial, worst.dims, fractions)
     return None
 
 
-def simplify(trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray]) -> Counterexample:
-    """Replace numbers by simpler ones, one at a time, as long as the violation stands and something changes."""
+def _simplify(trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray]) -> Counterexample:
+    """Replace numbers by simpler ones, one at a time, as long as the violation remains and something changes."""
     changed = True
     while changed:
         changed = False
         for name in fractions:
             for index in np.ndindex(np.shape(fractions[name])):
-                simpler = simpler_entry(trial, dims, fractions, name, index)
+                simpler = _simpler_entry(trial, dims, fractions, name, index)
                 if simpler is not None:
                     fractions, changed = {**fractions, name: simpler}, True
     certificate = check(trial, dims, fractions)
@@ -134,14 +140,14 @@ def simplify(trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray
     return certificate
 
 
-def simpler_entry(
+def _simpler_entry(
     trial: Trial, dims: dict[str, int], fractions: dict[str, np.ndarray], name: str, index: tuple[int, ...]
 ) -> np.ndarray | None:
     """A field with one entry replaced by the simplest number that keeps the violation; None if there is none."""
     values = fractions[name]
     matrix, weights = name in ("A", "A_z"), name in ("p", "p_z")
     if (matrix and index[-2] > index[-1]) or (weights and index[0] == len(values) - 1):
-        return None  # set by symmetry, or by the sum
+        return None  # given by symmetry, or by the sum
     for candidate in SIMPLE:
         if _size(candidate) >= _size(values[index]):
             return None
@@ -163,13 +169,13 @@ def _size(value: Any) -> int:
 def agrees_exactly(
     trial: Trial, dims: dict[str, int], instance: dict[str, np.ndarray], denominator: int
 ) -> bool | None:
-    """Whether the sides agree in exact numbers at a rounded instance; None where rounding left the legal range."""
+    """Whether the sides agree in exact numbers at a rounded instance; None if rounding made it illegal."""
     fractions = {name: round_field(name, value, denominator) for name, value in instance.items()}
-    built = exactly(fractions)
+    built = _rationals(fractions)
     if not trial.space.legal(exact, instance_of(built, dims)):
         return None
     try:
         left, right = sides(trial, exact, built, dims)
     except ZeroDivisionError:
         return None
-    return not certainly_violated(trial, left, right)
+    return not _certainly_violated(trial, left, right)

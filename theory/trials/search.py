@@ -1,7 +1,7 @@
-"""Looking for a violation: many random instances at once, then gradient ascent on the ratio of the two sides.
+"""The search for a violation: many random instances in one call, then gradient ascent on the ratio of the two sides.
 
-The theorem's own slack is the loss. Ratios compare (left + EPSILON) with (right + EPSILON), so that two sides
-that both vanish agree instead of dividing rounding noise by itself.
+Ratios compare (left + EPSILON) with (right + EPSILON), so that two sides that both vanish agree instead of dividing
+rounding errors by each other.
 """
 
 import math
@@ -15,14 +15,22 @@ import numpy as np
 import optax
 
 from theory.claims.claim import Trial
-from theory.trials import numeric
+from theory.trials.implementation import REFERENCE, Implementation
+from theory.trials.numeric import arithmetic
 
 EPSILON = 1e-9
-COMPILER = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}  # compiled once, run once
+COMPILER = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}  # each program runs once
 
 
 class Budget(NamedTuple):
-    """How hard to look."""
+    """How hard to look for a violation.
+
+    Attributes:
+      samples: random instances per size of problem.
+      restarts: starting points of gradient ascent.
+      steps: steps of gradient ascent from each.
+      exact: rational instances at which an equality is checked exactly.
+    """
 
     samples: int
     restarts: int
@@ -31,7 +39,7 @@ class Budget(NamedTuple):
 
 
 def scaled(budget: Budget, factor: float) -> Budget:
-    """A budget `factor` times as large, and never empty."""
+    """Returns a budget `factor` times as large, with at least 2 of everything."""
     if not (math.isfinite(factor) and factor > 0):
         raise ValueError(f"budget must be a number > 0, got {factor}")
     return Budget(*(max(2, round(count * factor)) for count in budget))
@@ -41,8 +49,14 @@ QUICK = Budget(samples=2048, restarts=48, steps=250, exact=12)
 FULL = Budget(samples=16384, restarts=256, steps=800, exact=40)
 
 
-class Found(NamedTuple):
-    """The worst instance: largest ratio (``<=``) or relative discrepancy (``==``), and where."""
+class WorstInstance(NamedTuple):
+    """The instance closest to a violation, or furthest beyond it.
+
+    Attributes:
+      ratio: left / right (``<=``), or the relative discrepancy (``==``).
+      dims: the integers of the instance.
+      instance: its fields, by name.
+    """
 
     ratio: float
     dims: dict[str, int]
@@ -55,14 +69,14 @@ def instance_of(built: dict[str, Any], dims: dict[str, int]) -> SimpleNamespace:
 
 
 def sides(trial: Trial, xp: Any, built: dict[str, Any], dims: dict[str, int]) -> tuple[Any, Any]:
-    """Both sides of a claim at an instance."""
+    """Returns both sides of a claim at an instance."""
     I = instance_of(built, dims)
     return trial.left(xp, I), trial.right(xp, I)
 
 
-def ratio(trial: Trial, dims: dict[str, int], raw: dict[str, Any]) -> Any:
+def ratio(trial: Trial, dims: dict[str, int], implementation: Implementation, raw: dict[str, Any]) -> Any:
     """left / right at its largest entry, or the relative discrepancy of an equality."""
-    left, right = sides(trial, numeric, trial.space.build(raw, dims), dims)
+    left, right = sides(trial, arithmetic(implementation), trial.space.build(raw, dims), dims)
     left, right = jnp.asarray(left), jnp.asarray(right)
     if trial.relation == "<=":
         return jnp.max((left + EPSILON) / (right + EPSILON))
@@ -70,23 +84,27 @@ def ratio(trial: Trial, dims: dict[str, int], raw: dict[str, Any]) -> Any:
     return jnp.max(jnp.abs(left - right)) / (scale + EPSILON)
 
 
-def sample(trial: Trial, dims: dict[str, int], raws: dict[str, Any]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """The ratios at many raw points, in one compiled call, and the instances built from them."""
+def sample(
+    trial: Trial, dims: dict[str, int], raws: dict[str, Any], implementation: Implementation = REFERENCE
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Returns the ratios at many raw points, by one compiled call, and the instances built from them."""
 
     def run(raws):
         built = jax.vmap(lambda raw: trial.space.build(raw, dims))(raws)
-        return jax.vmap(partial(ratio, trial, dims))(raws), built
+        return jax.vmap(partial(ratio, trial, dims, implementation))(raws), built
 
     ratios, built = jax.jit(run, compiler_options=COMPILER)(raws)
     return np.where(np.isfinite(ratios), ratios, -np.inf), jax.tree.map(np.asarray, built)
 
 
-def ascend(trial: Trial, dims: dict[str, int], steps: int, starts: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Gradient ascent (Adam, cosine decay) on log(ratio) from every start: the best of each path, and its instance."""
+def ascend(
+    trial: Trial, dims: dict[str, int], steps: int, starts: Any, implementation: Implementation = REFERENCE
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Gradient ascent (Adam, cosine decay) on log(ratio): the best ratio on the path from each start, its instance."""
     optimizer = optax.adam(optax.cosine_decay_schedule(0.15, steps))
 
     def objective(raw):
-        return jnp.log(jnp.maximum(ratio(trial, dims, raw), 1e-30))
+        return jnp.log(jnp.maximum(ratio(trial, dims, implementation, raw), 1e-30))
 
     def climb(raw):
         def step(carry, _):
@@ -108,21 +126,27 @@ def ascend(trial: Trial, dims: dict[str, int], steps: int, starts: Any) -> tuple
 
 
 def search(
-    trial: Trial, dims: dict[str, int], budget: Budget, generator: np.random.Generator
-) -> tuple[Found, dict[str, np.ndarray]]:
-    """Sampling, and for an inequality pursuit from random starts, half of them the worst samples.
+    trial: Trial,
+    dims: dict[str, int],
+    budget: Budget,
+    generator: np.random.Generator,
+    implementation: Implementation = REFERENCE,
+) -> tuple[WorstInstance, dict[str, np.ndarray]]:
+    """Samples instances, then pursues an inequality by gradient ascent; half of the starts are the worst samples.
 
-    Returns the worst instance found and all the sampled ones.
+    Returns:
+      The worst instance, and all the sampled ones.
     """
     raws = trial.space.draw(generator, dims, budget.samples)
-    ratios, sampled = sample(trial, dims, raws)
+    ratios, sampled = sample(trial, dims, raws, implementation)
     order = np.argsort(-ratios)
-    worst = Found(float(ratios[order[0]]), dims, {name: value[order[0]] for name, value in sampled.items()})
+    worst = WorstInstance(float(ratios[order[0]]), dims, {name: value[order[0]] for name, value in sampled.items()})
     if trial.relation == "<=" and trial.pursue:
         half = budget.restarts // 2
         chosen = np.concatenate([order[:half], np.arange(budget.restarts - half)])
-        climbed, built = ascend(trial, dims, budget.steps, {name: raw[chosen] for name, raw in raws.items()})
+        starts = {name: raw[chosen] for name, raw in raws.items()}
+        climbed, built = ascend(trial, dims, budget.steps, starts, implementation)
         top = int(np.argmax(climbed))
         if climbed[top] > worst.ratio:
-            worst = Found(float(climbed[top]), dims, {name: value[top] for name, value in built.items()})
+            worst = WorstInstance(float(climbed[top]), dims, {name: value[top] for name, value in built.items()})
     return worst, sampled

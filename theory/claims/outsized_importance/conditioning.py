@@ -6,8 +6,8 @@ import jax
 
 from theory import exact
 from theory.claims.claim import Claim, Finding, Inspection, Trial
-from theory.claims.properties import fedavg, peak, phi, shared_spectrum
-from theory.claims.sgd import unit
+from theory.claims.outsized_importance.properties import fedavg, peak, phi, shared_spectrum
+from theory.claims.outsized_importance.sgd import unit
 from theory.claims.spaces import inverse_KL, space, up_to
 
 

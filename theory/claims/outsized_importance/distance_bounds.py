@@ -8,7 +8,7 @@ distance and its bound vanish with gamma, so both are written without difference
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from theory.claims.properties import phi
+from theory.claims.outsized_importance.properties import phi
 
 
 class Constants(NamedTuple):

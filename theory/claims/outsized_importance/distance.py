@@ -1,6 +1,6 @@
 """Section 6, first half: how far the surrogate's minimiser x*(gamma, Theta) is from x*.
 
-Distances and bounds (`theory.claims.distance_bounds`) vanish with gamma and sigma_c, so they are tried as
+Distances and bounds (`theory.claims.outsized_importance.distance_bounds`) vanish with gamma and sigma_c, so they are tried as
 distance / bound <= 1 (`within`): the ratio stays sharp where they vanish.
 """
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from theory.claims.claim import Claim, Side, Space, Trial
-from theory.claims.distance_bounds import (
+from theory.claims.outsized_importance.distance_bounds import (
     centred,
     chi,
     condition_number,
@@ -32,7 +32,7 @@ from theory.claims.distance_bounds import (
     spectrum,
     spread,
 )
-from theory.claims.properties import fedavg
+from theory.claims.outsized_importance.properties import fedavg
 from theory.claims.spaces import space
 
 

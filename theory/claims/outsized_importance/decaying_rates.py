@@ -9,8 +9,16 @@ from typing import Any
 import jax.numpy as jnp
 
 from theory.claims.claim import Claim, Space, Trial
-from theory.claims.moments import center_spread, counted, extent, messages_averaged, positive, share, squared
-from theory.claims.properties import phi
+from theory.claims.outsized_importance.moments import (
+    center_spread,
+    counted,
+    extent,
+    messages_averaged,
+    positive,
+    share,
+    squared,
+)
+from theory.claims.outsized_importance.properties import phi
 from theory.claims.spaces import space
 from theory.spectrum import geometric_sum
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from theory import exact
 from theory.claims.claim import Claim, Finding, Inspection, Trial
-from theory.claims.sgd import client_of, expected_mean_message, mean_surrogate_gradient, unit
+from theory.claims.outsized_importance.sgd import client_of, expected_mean_message, mean_surrogate_gradient, unit
 from theory.claims.spaces import space, up_to
 
 

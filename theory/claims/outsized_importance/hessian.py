@@ -1,7 +1,7 @@
 """Section 5: the spectrum of the surrogate Hessians Q_i A_i."""
 
 from theory.claims.claim import Claim, Trial
-from theory.claims.properties import (
+from theory.claims.outsized_importance.properties import (
     ANY_RATE,
     LARGER,
     SCALARS,
@@ -21,7 +21,7 @@ from theory.claims.properties import (
     spectrum,
     traces,
 )
-from theory.claims.sgd import unit
+from theory.claims.outsized_importance.sgd import unit
 
 CLAIMS = (
     Claim(

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from theory.claims.claim import Claim, Space, Trial
-from theory.claims.distance import distance, largest, unequal, within
-from theory.claims.distance_bounds import (
+from theory.claims.outsized_importance.distance import distance, largest, unequal, within
+from theory.claims.outsized_importance.distance_bounds import (
     centred,
     condition_fall,
     condition_fall_linear,
@@ -30,7 +30,7 @@ from theory.claims.distance_bounds import (
     spectrum,
     spread,
 )
-from theory.claims.properties import fedavg, phi
+from theory.claims.outsized_importance.properties import fedavg, phi
 from theory.claims.spaces import space
 
 ONE, LINE = {"d": 1, "n": 1}, {"d": 1, "n": 2}

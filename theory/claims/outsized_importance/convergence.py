@@ -2,7 +2,7 @@
 
 Left sides are exact. Where the noise of single examples matters, every mini-batch and every choice of clients is
 enumerated with lur's InnerLoop; elsewhere the first two moments of x_t are carried from round to round
-(`theory.claims.moments`).
+(`theory.claims.outsized_importance.moments`).
 """
 
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from typing import Any
 
 from theory import exact
 from theory.claims.claim import Claim, Finding, Inspection, Trial
-from theory.claims.moments import (
+from theory.claims.outsized_importance.moments import (
     Surrogate,
     act,
     center_spread,
@@ -24,8 +24,8 @@ from theory.claims.moments import (
     squared,
     surrogate,
 )
-from theory.claims.properties import fedavg, phi
-from theory.claims.sgd import client_of, quadratic
+from theory.claims.outsized_importance.properties import fedavg, phi
+from theory.claims.outsized_importance.sgd import client_of, quadratic
 from theory.claims.spaces import space, up_to
 from theory.spectrum import geometric_sum
 

@@ -1,4 +1,4 @@
-"""The pictures of the docs on surrogates, best weights and extrapolation: `python -m theory.trials.pictures DIR`.
+"""The pictures of the docs on surrogates, best weights and extrapolation: `python -m benchmarks.doc_pictures DIR`.
 
 `lur predict --out DIR` and `lur diagnose TASK --out DIR` draw their own.
 """
@@ -20,8 +20,8 @@ from theory.distance import minimizer_distance
 from theory.extrapolation import combined_minimizer, extrapolated_shift
 from theory.optimal import optimal_theta, worst_condition
 from theory.precision import float64
-from theory.trials import best_rates
-from theory.trials.numeric import quadratic_loss
+from theory.reports import best_rates
+from theory.trials.experiments import quadratic_loss
 from theory.trials.prediction import random_problem
 
 K = 5
@@ -29,7 +29,7 @@ K = 5
 
 @float64
 def surrogates() -> dict[str, tuple[Any, Any, Any]]:
-    """Clients by name: condition number and distance ||x^ - x*|| along gamma, and whether each has a loss."""
+    """Returns, by client, condition number and distance ||x^ - x*|| for growing gamma, and whether there is a loss."""
     problem: Any = best_rates.random_problem(1)
     D = np.diag([0.5, 1.0, 2.0])
     zoo = {
@@ -40,19 +40,19 @@ def surrogates() -> dict[str, tuple[Any, Any, Any]]:
         "preconditioned, sum": lambda g: clients.preconditioned(g, (1.0,) * K, D),
         "preconditioned, delta": lambda g: clients.preconditioned(g, (1.0,) * K, D, send="delta"),
     }
-    x, found = theory.minimizer(problem), {}
+    x, curves = theory.minimizer(problem), {}
     for name, client in zoo.items():
         rows = [theory.surrogate_of(client(g), problem, steps=K) for g in np.linspace(0.02, 0.95, 7)]
-        found[name] = (
+        curves[name] = (
             [float(row.condition_number) for row in rows],
             [float(jnp.linalg.norm(row.minimizer - x)) for row in rows],
             [row.has_loss for row in rows],
         )
-    return found
+    return curves
 
 
 def draw_surrogates(folder: Path) -> tuple[Path, ...]:
-    """Where clients end up and how well conditioned what they descend is, as gamma grows."""
+    """Draws where clients converge and how well conditioned their surrogates are, as gamma grows."""
     figure, axis = plots.panels(1)
     figure.set_size_inches(5.4, 3.4)
     for colour, (name, (kappa, distance, loss)) in zip(plots.COLOURS, surrogates().items(), strict=False):
@@ -65,7 +65,7 @@ def draw_surrogates(folder: Path) -> tuple[Path, ...]:
 
 @float64
 def draw_optimal(folder: Path, problems: int = 50) -> tuple[Path, ...]:
-    """The trade-off law with the methods on it, and what the best rates win over a grid."""
+    """Draws the trade-off law with the methods on it, and the gain of the best rates over a grid."""
     mu, L = 1.0, 10.0
     kappa = L / mu
     figure, axes = plots.panels(2)
@@ -91,9 +91,9 @@ def draw_optimal(folder: Path, problems: int = 50) -> tuple[Path, ...]:
     axes[0].set(xscale="log", yscale="log", xlabel=r"$\chi_\mu$ (1: no bias)", title=r"$\kappa = 10$, $K = 5$")
     axes[0].set(ylabel=r"condition number $\tilde\kappa$ in the worst case")
     axes[0].legend(fontsize=6)
-    found = [best_rates.contest(best_rates.random_problem(seed)) for seed in range(problems)]
+    comparisons = [best_rates.compare(best_rates.random_problem(seed)) for seed in range(problems)]
     for colour, (field, name) in zip(plots.COLOURS, best_rates.NAMES.items(), strict=False):
-        wins = np.sort([100 * (c.grid / getattr(c, field).error - 1) for c in found])
+        wins = np.sort([100 * (c.grid / getattr(c, field).error - 1) for c in comparisons])
         axes[1].plot(np.arange(1, problems + 1), wins, ".", color=colour, label=name)
     axes[1].set(yscale="log", xlabel="problems, sorted", ylabel="the best cell is worse by (%)")
     axes[1].set(title=f"{best_rates.CELLS} x {best_rates.CELLS} grid of FedAvg")
@@ -103,7 +103,7 @@ def draw_optimal(folder: Path, problems: int = 50) -> tuple[Path, ...]:
 
 @float64
 def draw_extrapolation(folder: Path) -> tuple[Path, ...]:
-    """Distance from x* against gamma: lines in closed form, dots where lur's server ends under full participation."""
+    """Draws the distance from x* against gamma: lines in closed form, dots by lur under full participation."""
     problem: Any = random_problem(0)
     theta, x = (1.0,) * K, theory.minimizer(problem)
     lines = {
@@ -111,10 +111,10 @@ def draw_extrapolation(folder: Path) -> tuple[Path, ...]:
         "two models": lambda g: jnp.linalg.norm(extrapolated_shift(problem, g, theta)),
         "two messages": lambda g: jnp.linalg.norm(combined_minimizer(problem, g, theta) - x),
     }
-    ways: Any = {"two models": "models", "two messages": "messages"}
-    algorithms = {
-        name: extrapolation.extrapolated_update(quadratic_loss, theta, extrapolate=ways[name])
-        if name in ways
+    extrapolate: Any = {"two models": "models", "two messages": "messages"}
+    methods_by_name = {
+        name: extrapolation.extrapolated_update(quadratic_loss, theta, extrapolate=extrapolate[name])
+        if name in extrapolate
         else lur.local_update(quadratic_loss, theta)
         for name in lines
     }
@@ -123,23 +123,23 @@ def draw_extrapolation(folder: Path) -> tuple[Path, ...]:
     gammas = np.geomspace(0.002, 0.15, 40)
     for colour, (name, line) in zip(plots.COLOURS, lines.items(), strict=False):
         axis.plot(gammas, [float(line(g)) for g in gammas], color=colour, label=name)
-        run = algorithms[name].round
+        run = methods_by_name[name].round
 
         @jax.jit
         def end(state, run=run):
             return jax.lax.fori_loop(0, 600, lambda _, s: run(s, batches, problem.p)[0], state)
 
         for gamma in (0.005, 0.02, 0.08):
-            found = end(algorithms[name].init(jnp.zeros_like(x), gamma, 0.1)).params
-            found = extrapolation.answer(found) if name == "two models" else found
-            axis.plot(gamma, float(jnp.linalg.norm(found - x)), "o", color=colour)
+            params = end(methods_by_name[name].init(jnp.zeros_like(x), gamma, 0.1)).params
+            params = extrapolation.answer(params) if name == "two models" else params
+            axis.plot(gamma, float(jnp.linalg.norm(params - x)), "o", color=colour)
     axis.set(xscale="log", yscale="log", xlabel=r"client learning rate $\gamma$", ylabel=r"distance from $x^*$")
     axis.legend(fontsize=7)
     return plots.save(figure, folder, "extrapolation")
 
 
 if __name__ == "__main__":
-    into = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     for draw in (draw_surrogates, draw_extrapolation, draw_optimal):  # the last takes a minute
-        for path in draw(into):
+        for path in draw(folder):
             print(path)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from theory.claims.properties import phi
+from theory.claims.outsized_importance.properties import phi
 
 
 def extent(xp: Any, A: Any) -> tuple[Any, Any]:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from theory.claims import decaying_rates
 from theory.claims.claim import Claim, Space, Trial
-from theory.claims.convergence import FULL as FULL_DESCENT
-from theory.claims.convergence import G2, ONE_ROUND, SAMPLED, variance
-from theory.claims.moments import (
+from theory.claims.outsized_importance import decaying_rates
+from theory.claims.outsized_importance.convergence import FULL as FULL_DESCENT
+from theory.claims.outsized_importance.convergence import G2, ONE_ROUND, SAMPLED, variance
+from theory.claims.outsized_importance.moments import (
     Surrogate,
     act,
     center_spread,
@@ -27,7 +27,7 @@ from theory.claims.moments import (
     squared,
     surrogate,
 )
-from theory.claims.properties import fedavg, hessian, phi
+from theory.claims.outsized_importance.properties import fedavg, hessian, phi
 from theory.claims.spaces import space
 
 # --- fixed gamma ---

@@ -1,7 +1,7 @@
-"""The errata: what is printed in the paper, line by line, beside what is true, with counterexamples in fractions.
+"""The errata: what the paper prints, line by line, next to what is true, with counterexamples in fractions.
 
-Made from the rows of `theory.trials.verify`, in Markdown and in HTML. The same rows give the same bytes: no times,
-no dates.
+Made from the rows of `theory.trials.verify`, in Markdown and in HTML. The same rows give the same bytes: there are no
+times and no dates.
 """
 
 import html
@@ -12,78 +12,88 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from theory.trials.typeset import (
+from theory.claims import CLAIMS
+from theory.claims.outsized_importance import PAPER
+from theory.reports.files import write_atomically
+from theory.reports.typeset import (
+    escape_markdown,
     markdown_mathematics,
     number,
     page,
-    plain_markdown,
     symbol,
     to_html,
     to_markdown,
 )
-from theory.trials.verify import write_whole
+from theory.trials.search import FULL, QUICK
 
-TITLE = "Errata to “On the Outsized Importance of Learning Rates in Local Update Methods”"
+TITLE = f"Errata to “{PAPER.title}”"
 MEANINGS = {
     "FALSE": "a counterexample in exact numbers is below; the true form stood the same trial",
-    "TYPO": "false as printed, by a misprint; mended, it stood the trial",
+    "TYPO": "false as printed, by a misprint; once corrected, it stood the trial",
     "NEEDS": "false as printed, true under an assumption that is not stated",
     "UNDECIDED": "neither proved false nor left standing",
     "DEFINITION": "nothing to decide; conventions that the text leaves open",
     "HOLDS": "no violation was found; equalities were also checked exactly, in fractions",
 }
-SHOWN_FINDINGS = 3
+MAX_FINDINGS = 3
 SEPARATOR = r",\quad "
 
 
 class Display(NamedTuple):
-    """Formulas on lines of their own, broken between them where they do not fit."""
+    """Formulas on lines of their own, broken between formulas where they do not fit.
+
+    Attributes:
+      formulas: in LaTeX.
+    """
 
     formulas: tuple[str, ...]
 
 
 class Entry(NamedTuple):
-    """One claim of the sheet: its row and what there is to say, as (term, texts and formulas)."""
+    """One claim that does not hold as printed.
+
+    Attributes:
+      row: its row of the record.
+      facts: pairs of a term, such as "fails at", and paragraphs or displayed formulas.
+    """
 
     row: dict[str, Any]
     facts: list[tuple[str, list[str | Display]]]
 
 
-def kinds(id: str) -> tuple[str, str]:
-    """What the measures of a claim and of its correction are: "ratio", "discrepancy", or "" where they are neither."""
-    from theory.claims import CLAIMS
-
+def _measures(id: str) -> tuple[str, str]:
+    """What the evidence on a claim and on its correction measures: "ratio", "discrepancy", or "" for neither."""
     claim = next((claim for claim in CLAIMS if claim.id == id), None)
     if claim is None:
         return "", ""
     relations = [{getattr(part, "relation", "") for part in parts} for parts in (claim.trial, claim.correction)]
-    first, second = ("ratio" if "<=" in found else "discrepancy" if "==" in found else "" for found in relations)
-    return first, second
+    printed, corrected = ("ratio" if "<=" in used else "discrepancy" if "==" in used else "" for used in relations)
+    return printed, corrected
 
 
-def measure(value: float) -> str:
-    """A ratio to four digits; one that pursuit drove to nothing is 0."""
-    shown = "0" if abs(value) < 1e-20 else f"{value:.4g}"
-    return f"${number(shown)}$" if "e" in shown else shown
+def _ratio(value: float) -> str:
+    """A ratio to four digits; 0 if it vanishes up to underflow."""
+    digits = "0" if abs(value) < 1e-20 else f"{value:.4g}"
+    return f"${number(digits)}$" if "e" in digits else digits
 
 
-def entries_of(side: str) -> list[str]:
+def _entries(side: str) -> list[str]:
     """The numbers of one side of a counterexample."""
     return [part.strip() for part in side.strip("[]").split(",")]
 
 
-def tuple_of(values: Iterable[Any]) -> str:
-    """Numbers as one number or a tuple."""
-    shown = [number(value) for value in values]
-    return shown[0] if len(shown) == 1 else r"\left(" + r",\; ".join(shown) + r"\right)"
+def _tuple(values: Iterable[Any]) -> str:
+    """Numbers as one number or a tuple, in LaTeX."""
+    numbers = [number(value) for value in values]
+    return numbers[0] if len(numbers) == 1 else r"\left(" + r",\; ".join(numbers) + r"\right)"
 
 
-def field(name: str, value: Any) -> list[str]:
+def _equations(name: str, value: Any) -> list[str]:
     """A field of an instance as equations: A as one matrix A_1, A_2, ... for each client, p as a tuple."""
     if not isinstance(value, list):
         return [f"{symbol(name)} = {number(value)}"]
     if not isinstance(value[0], list):
-        return [f"{symbol(name)} = {tuple_of(value)}"]
+        return [f"{symbol(name)} = {_tuple(value)}"]
     base, _, suffix = name.partition("_")
     return [
         f"{symbol(f'{base}_{suffix}_{index}' if suffix else f'{base}_{index}')} = {_array(item)}"
@@ -102,12 +112,12 @@ def _array(value: list[Any]) -> str:
     return r"\begin{pmatrix} " + r" \\ ".join(number(v) for v in value) + r" \end{pmatrix}"
 
 
-def counterexample(found: dict[str, Any]) -> list[str | Display]:
-    """Where a claim fails: the instance and both sides, or what an inspection found."""
+def _counterexample(found: dict[str, Any]) -> list[str | Display]:
+    """Where a claim fails: the instance and both sides, or the finding of an inspection."""
     if "instance" not in found:
         return [str(found["found"])]
-    equations = [equation for name, value in found["instance"].items() for equation in field(name, value)]
-    left, right = (tuple_of(entries_of(found[side])) for side in ("left", "right"))
+    equations = [equation for name, value in found["instance"].items() for equation in _equations(name, value)]
+    left, right = (_tuple(_entries(found[side])) for side in ("left", "right"))
     return [
         Display(tuple(equations)),
         "where the left side and the right side are",
@@ -115,39 +125,39 @@ def counterexample(found: dict[str, Any]) -> list[str | Display]:
     ]
 
 
-def tightness(row: dict[str, Any]) -> str:
+def _tightness(row: dict[str, Any]) -> str:
     """How far the printed form is exceeded, and how tight the true one is."""
-    kind, corrected_kind = kinds(row["id"])
+    measure, corrected_measure = _measures(row["id"])
     correction = row["correction"]
-    ratios, said = [], []
-    if kind == "ratio" and row["ratio"] is not None:
-        ratios.append(f"{measure(row['ratio'])} as printed")
+    ratios, sentences = [], []
+    if measure == "ratio" and row["ratio"] is not None:
+        ratios.append(f"{_ratio(row['ratio'])} as printed")
     if correction and correction["outcome"] != "stands":
-        said.append(f"The correction did not stand its trial ({correction['outcome']}).")
-    elif correction and corrected_kind == "ratio":
-        ratios.append(f"{measure(correction['ratio'])} in the true form")
-    elif correction and corrected_kind == "discrepancy":
-        said.append("The true form is an equality: it held exactly wherever it was tried in fractions.")
+        sentences.append(f"The correction did not stand its trial ({correction['outcome']}).")
+    elif correction and corrected_measure == "ratio":
+        ratios.append(f"{_ratio(correction['ratio'])} in the true form")
+    elif correction and corrected_measure == "discrepancy":
+        sentences.append("The true form is an equality: it held exactly wherever it was tried in fractions.")
     elif correction:
-        said.append("The true form stood its trial.")
+        sentences.append("The true form stood its trial.")
     if ratios:
-        said.insert(0, f"Largest left side / right side found: {', '.join(ratios)}.")
-    return " ".join(said)
+        sentences.insert(0, f"Largest left side / right side found: {', '.join(ratios)}.")
+    return " ".join(sentences)
 
 
-def entry(row: dict[str, Any]) -> Entry:
-    """What there is to say of a claim that does not simply hold."""
+def _entry(row: dict[str, Any]) -> Entry:
+    """The entry of a claim that does not hold as printed."""
     findings = row["findings"] if not row["counterexample"] else []
-    shown = "; ".join(findings[:SHOWN_FINDINGS])
-    if len(findings) > SHOWN_FINDINGS:
-        shown += f"; and {len(findings) - SHOWN_FINDINGS} more"
+    findings_line = "; ".join(findings[:MAX_FINDINGS])
+    if len(findings) > MAX_FINDINGS:
+        findings_line += f"; and {len(findings) - MAX_FINDINGS} more"
     facts: list[tuple[str, list[str | Display]]] = [
         ("printed", [row["statement"]]),
         ("assumed", ["; ".join(row["assumptions"])]),
-        ("settled as" if row["verdict"] == "DEFINITION" else "true", [row["corrected"]]),
-        ("fails at", counterexample(row["counterexample"]) if row["counterexample"] else [""]),
-        ("how tight", [tightness(row)]),
-        ("looked at", [shown]),
+        ("convention" if row["verdict"] == "DEFINITION" else "true", [row["corrected"]]),
+        ("fails at", _counterexample(row["counterexample"]) if row["counterexample"] else [""]),
+        ("how tight", [_tightness(row)]),
+        ("checked", [findings_line]),
         ("note", [row["note"]]),
     ]
     if row["verdict"] != row["expected"]:
@@ -155,20 +165,17 @@ def entry(row: dict[str, Any]) -> Entry:
     return Entry(row, [(term, content) for term, content in facts if content != [""]])
 
 
-def standing(row: dict[str, Any]) -> str:
+def _trial_summary(row: dict[str, Any]) -> str:
     """How firmly a claim that holds was tried, in a few words."""
-    kind, corrected_kind = kinds(row["id"])
-    exact = f"{row['exact_checks']} exact checks"
-    if kind == "ratio":
-        said = measure(row["ratio"])
-        if row["correction"] and corrected_kind == "ratio":
-            said += f"; sharper form {measure(row['correction']['ratio'])}"
-        return said
-    return f"equal, {exact}" if kind == "discrepancy" else f"{row['exact_checks']} checks"
+    measure, corrected_measure = _measures(row["id"])
+    if measure == "ratio":
+        sharper = row["correction"] and corrected_measure == "ratio"
+        return _ratio(row["ratio"]) + (f"; sharper form {_ratio(row['correction']['ratio'])}" if sharper else "")
+    return f"equal, {row['exact_checks']} exact checks" if measure == "discrepancy" else f"{row['exact_checks']} checks"
 
 
-def remark(row: dict[str, Any]) -> str:
-    """Assumptions, sharpening and note of a claim that holds, as sentences."""
+def _remark(row: dict[str, Any]) -> str:
+    """Assumptions, sharper form and note of a claim that holds, as sentences."""
     assumptions = f"Assuming {'; '.join(row['assumptions'])}." if row["assumptions"] else ""
     parts = [assumptions, row["corrected"], row["note"]]
     if row["verdict"] != row["expected"]:
@@ -176,39 +183,37 @@ def remark(row: dict[str, Any]) -> str:
     return " ".join(part if re.search(r"[.:;]$", part) else f"{part}." for part in parts if part)
 
 
-def introduction(rows: list[dict[str, Any]], full: bool, seed: int) -> list[str]:
-    """What this sheet is and how its verdicts come about."""
-    from theory.trials.search import FULL, QUICK
-
+def _introduction(rows: list[dict[str, Any]], full: bool, seed: int) -> list[str]:
+    """What these errata are and where the verdicts come from."""
     budget = FULL if full else QUICK
     return [
-        "To be kept beside the paper by Zachary Charles and Jakub Konečný; line numbers are those of its LaTeX "
-        f"source. {len(rows)} claims were put on trial.",
+        f"A companion to the paper by {PAPER.authors}; line numbers are those of its LaTeX source. {len(rows)} claims "
+        "were put on trial.",
         f"Every verdict is computed. For each size of problem {budget.samples:,} random instances that meet the "
-        "claim's assumptions are tried; for an inequality, gradient ascent on left side / right side follows, through "
-        f"the instance itself, from {budget.restarts} starts with {budget.steps} steps each (pursuit). A violation is "
+        "claim's assumptions are tried; for an inequality, gradient ascent on left side / right side with respect to "
+        f"the instance follows, from {budget.restarts} starts with {budget.steps} steps each (pursuit). A violation is "
         "rounded to small fractions and checked in exact arithmetic, so that a counterexample is a proof. A largest "
-        "ratio is the largest that pursuit found: 1 means that the bound is reached, anything else is no supremum "
-        "with a proof.",
+        "ratio is the largest that pursuit found: 1 means that the bound is attained; a smaller one is only a lower "
+        "bound of the supremum.",
         f"Budget: {'full' if full else 'quick'}. Seed: {seed}. Made by `lur verify{' --full' if full else ''} --seed "
         f"{seed} --errata FOLDER`.",
     ]
 
 
-def arrange(rows: list[dict[str, Any]]) -> tuple[list[tuple[str, int]], list[Entry], list[dict[str, Any]]]:
-    """The counts per verdict, the entries and the claims that hold, both in the order of the paper's lines."""
+def _arrange(rows: list[dict[str, Any]]) -> tuple[list[tuple[str, int]], list[Entry], list[dict[str, Any]]]:
+    """The count of each verdict, the entries, and the claims that hold, in the order of the paper's lines."""
     ordered = sorted(rows, key=lambda row: row["line"])  # stable: as listed within a line
     counted = Counter(row["verdict"] for row in rows)
     counts = [(verdict, counted[verdict]) for verdict in MEANINGS if counted[verdict]]
     holds = [row for row in ordered if row["verdict"] == "HOLDS"]
-    return counts, [entry(row) for row in ordered if row["verdict"] != "HOLDS"], holds
+    return counts, [_entry(row) for row in ordered if row["verdict"] != "HOLDS"], holds
 
 
 def markdown(rows: list[dict[str, Any]], full: bool, seed: int) -> str:
-    """The sheet in Markdown, its mathematics between dollar signs."""
-    counts, entries, holds = arrange(rows)
+    """Returns the errata in Markdown, with mathematics between dollar signs."""
+    counts, entries, holds = _arrange(rows)
     lines = [f"# {TITLE}", ""]
-    for paragraph in introduction(rows, full, seed):
+    for paragraph in _introduction(rows, full, seed):
         lines += [to_markdown(paragraph), ""]
     lines += ["| verdict | claims | meaning |", "| --- | ---: | --- |"]
     lines += [f"| {verdict} | {count} | {MEANINGS[verdict]} |" for verdict, count in counts]
@@ -227,15 +232,15 @@ def markdown(rows: list[dict[str, Any]], full: bool, seed: int) -> str:
             "| --- | ---: | --- | --- | --- |",
         ]
         lines += [
-            f"| {plain_markdown(row['id'])} | {row['line']} | {to_markdown(row['statement'])} "
-            f"| {to_markdown(standing(row))} | {to_markdown(remark(row))} |"
+            f"| {escape_markdown(row['id'])} | {row['line']} | {to_markdown(row['statement'])} "
+            f"| {to_markdown(_trial_summary(row))} | {to_markdown(_remark(row))} |"
             for row in holds
         ]
     return "\n".join(lines) + "\n"
 
 
 def _markdown_title(row: dict[str, Any]) -> str:
-    return f"### Line {row['line']}: {plain_markdown(row['id'])} {row['verdict']} ({plain_markdown(row['label'])})"
+    return f"### Line {row['line']}: {escape_markdown(row['id'])} {row['verdict']} ({escape_markdown(row['label'])})"
 
 
 def _markdown_block(block: str | Display) -> str:
@@ -245,10 +250,10 @@ def _markdown_block(block: str | Display) -> str:
 
 
 def as_html(rows: list[dict[str, Any]], full: bool, seed: int) -> str:
-    """The sheet as a page, its mathematics in MathML."""
-    counts, entries, holds = arrange(rows)
+    """Returns the errata as an HTML page, with mathematics in MathML."""
+    counts, entries, holds = _arrange(rows)
     body = [f"<h1>{html.escape(TITLE)}</h1>"]
-    for paragraph in introduction(rows, full, seed):
+    for paragraph in _introduction(rows, full, seed):
         body.append(f"<p>{to_html(paragraph)}</p>")
     body.append('<table><thead><tr><th>verdict<th class="number">claims<th>meaning</thead><tbody>')
     body += [
@@ -271,8 +276,8 @@ def as_html(rows: list[dict[str, Any]], full: bool, seed: int) -> str:
         body.append("<th>largest ratio<th>statement, and remarks</thead><tbody>")
         body += [
             f'<tr id="{html.escape(row["id"])}"><td><b>{html.escape(row["id"])}</b><td class="number">{row["line"]}'
-            f'<td>{to_html(standing(row))}<td class="long"><div>{to_html(row["statement"])}</div>'
-            f'<div class="remark">{to_html(remark(row))}</div>'
+            f'<td>{to_html(_trial_summary(row))}<td class="long"><div>{to_html(row["statement"])}</div>'
+            f'<div class="remark">{to_html(_remark(row))}</div>'
             for row in holds
         ]
         body.append("</tbody></table>")
@@ -290,15 +295,22 @@ def _html_block(block: str | Display) -> str:
 
 
 def write(rows: list[dict[str, Any]], folder: Path, *, full: bool = False, seed: int = 0) -> tuple[Path, Path]:
-    """Write errata.md and errata.html into a folder, made if need be; `full` and `seed` are what the rows came from."""
-    texts = {"errata.md": markdown(rows, full, seed), "errata.html": as_html(rows, full, seed)}
+    """Writes errata.md and errata.html.
+
+    Args:
+      rows: the record's rows.
+      folder: where they go; made if necessary.
+      full: whether the rows come from the full budget.
+      seed: the seed the rows come from.
+    """
+    contents = {"errata.md": markdown(rows, full, seed), "errata.html": as_html(rows, full, seed)}
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        write_whole(folder / name, text)
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
     return folder / "errata.md", folder / "errata.html"
 
 
 def write_from_record(record: Path, folder: Path) -> tuple[Path, Path]:
-    """The same from the JSON record of `lur verify`, which knows its seed and budget."""
+    """Writes the same from the JSON record of `lur verify`, which contains seed and budget."""
     content = json.loads(record.read_text())
     return write(content["claims"], folder, full=content["budget"] == "full", seed=content["seed"])

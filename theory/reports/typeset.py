@@ -1,7 +1,7 @@
 r"""Prose with LaTeX in it, as Markdown that GitHub renders and as HTML that needs no network and no script.
 
-A text is prose with mathematics between dollar signs, as the claims are written. In HTML the mathematics becomes
-MathML when the page is made. Nothing of a text reaches a page but characters and known MathML elements.
+The input is prose with mathematics between dollar signs and code between backticks, as the claims are written. In HTML
+the mathematics becomes MathML when the page is made. Only characters and known MathML elements reach a page.
 """
 
 import html
@@ -28,7 +28,7 @@ _NAME = re.compile(
     r"(?<![\w:])(?:(" + GREEK + r")|([A-Za-z]))(_\w|_\{[^{}$]*\})?(\^\w)?(?![\w:])|<=|>="
 )  # gamma^2, mu_i, A_i, S_{k-1}, but not the i of lem:f_i_loss
 
-# Markdown takes backslash + punctuation, * and | for itself before a formula is looked at; these words it leaves alone.
+# Markdown interprets backslash + punctuation, * and | before it looks at formulas; it leaves these words alone.
 _MARKDOWN_MATHEMATICS = (
     (r"\\\\", r"\\cr "), (r"\\\{", r"\\lbrace "), (r"\\\}", r"\\rbrace "), (r"\\\|", r"\\Vert "), (r"\|", r"\\vert "),
     (r"\\,", r"\\thinspace "), (r"\\;", r"\\thickspace "), (r"\\!", ""), (r"\*", r"\\ast "),
@@ -37,18 +37,22 @@ _MARKDOWN_MATHEMATICS = (
 
 
 class Unreadable(ValueError):
-    """LaTeX that has no MathML here: a command that is not known, braces that do not match."""
+    """LaTeX that cannot be converted to MathML: an unknown command, braces that do not match."""
 
 
 def mathml(latex: str, display: str = "inline") -> str:
-    """LaTeX as MathML, inline or as a block; `Unreadable` where that cannot be."""
+    """Converts LaTeX to MathML, inline or as a block.
+
+    Raises:
+      Unreadable: if latex2mathml does not know a command, or braces do not match.
+    """
     bare = re.sub(r"\\[{}]", "", latex)
     if bare.count("{") != bare.count("}"):
         raise Unreadable(f"mathematics must have braces that match, got {latex!r}")
     try:
         known = re.sub(r"\\arg(?![A-Za-z])", r"\\operatorname{arg}", latex)
         root = Converter(display=display).convert_to_element(known)
-    except Exception as error:  # the package has no common base of its errors
+    except Exception as error:  # the package's errors have no common base class
         raise Unreadable(f"mathematics must be LaTeX that latex2mathml reads, got {latex!r}") from error
     _clean(root, latex)
     root.set("xmlns", "http://www.w3.org/1998/Math/MathML")
@@ -56,7 +60,7 @@ def mathml(latex: str, display: str = "inline") -> str:
 
 
 def _clean(element: Element, latex: str) -> None:
-    """Keep known elements and harmless attributes; mend what the package gets wrong about letters and operators."""
+    """Keeps known elements and harmless attributes, and corrects the package's mistakes with letters and operators."""
     if element.tag not in ELEMENTS.split():
         raise Unreadable(f"mathematics must use plain commands, got <{element.tag}> from {latex!r}")
     for name, value in list(element.attrib.items()):
@@ -84,50 +88,53 @@ def _letters(word: str) -> Element:
     return element
 
 
-class Dress(NamedTuple):
-    """How the three kinds of text are written."""
+class _Writers(NamedTuple):
+    """How prose, mathematics and code are written in a format."""
 
     prose: Callable[[str], str]
     mathematics: Callable[[str], str]
     code: Callable[[str], str]
 
 
-def _dress(text: str, dress: Dress) -> str:
+def _format(source: str, write: _Writers) -> str:
     def name(match: re.Match[str]) -> str:
         greek, letter, index, power = match.groups(default="")
         if match[0] in ("<=", ">="):
-            return dress.mathematics(r"\leq" if match[0] == "<=" else r"\geq")
+            return write.mathematics(r"\leq" if match[0] == "<=" else r"\geq")
         if greek or index or power:
-            return dress.mathematics(f"\\{greek}{index}{power}" if greek else f"{letter}{index}{power}")
-        return dress.prose(letter)
+            return write.mathematics(f"\\{greek}{index}{power}" if greek else f"{letter}{index}{power}")
+        return write.prose(letter)
 
     def prose(part: str) -> str:
-        return _replace(_NAME, part, dress.prose, name)
+        return _replace(_NAME, part, write.prose, name)
 
     def special(match: re.Match[str]) -> str:
-        return dress.mathematics(match[1]) if match[1] else dress.code(match[2])
+        return write.mathematics(match[1]) if match[1] else write.code(match[2])
 
-    return _replace(_SPECIAL, text, prose, special)
+    return _replace(_SPECIAL, source, prose, special)
 
 
 def _replace(
-    pattern: re.Pattern[str], text: str, between: Callable[[str], str], match: Callable[[re.Match[str]], str]
+    pattern: re.Pattern[str],
+    source: str,
+    write_rest: Callable[[str], str],
+    write_match: Callable[[re.Match[str]], str],
 ) -> str:
-    """The text with `match` applied to what matches and `between` to all else."""
+    """Applies `write_match` to the matches of the pattern and `write_rest` to what is between them."""
     written, end = [], 0
-    for found in pattern.finditer(text):
-        written += [between(text[end : found.start()]), match(found)]
-        end = found.end()
-    return "".join([*written, between(text[end:])])
+    for match in pattern.finditer(source):
+        written += [write_rest(source[end : match.start()]), write_match(match)]
+        end = match.end()
+    return "".join([*written, write_rest(source[end:])])
 
 
-def formulas(text: str) -> list[str]:
-    """The LaTeX between the dollar signs of a text."""
-    return [match[1] for match in _SPECIAL.finditer(text) if match[1]]
+def formulas(source: str) -> list[str]:
+    """Returns the LaTeX between the dollar signs."""
+    return [match[1] for match in _SPECIAL.finditer(source) if match[1]]
 
 
-def to_html(text: str) -> str:
-    """A text as HTML; mathematics that cannot be read is shown as it is written."""
+def to_html(source: str) -> str:
+    """Returns the source as HTML; mathematics that cannot be converted is shown as code."""
 
     def code(part: str) -> str:
         return f"<code>{html.escape(part)}</code>"
@@ -138,47 +145,47 @@ def to_html(text: str) -> str:
         except Unreadable:
             return code(latex)
 
-    return _dress(text, Dress(html.escape, mathematics, code))
+    return _format(source, _Writers(html.escape, mathematics, code))
 
 
-def to_markdown(text: str) -> str:
-    """A text as one line of Markdown, also good inside of a table."""
-    return _dress(text, Dress(plain_markdown, lambda latex: f"${markdown_mathematics(latex)}$", "`{}`".format))
+def to_markdown(source: str) -> str:
+    """Returns the source as one line of Markdown, which also fits into a table."""
+    return _format(source, _Writers(escape_markdown, lambda latex: f"${markdown_mathematics(latex)}$", "`{}`".format))
 
 
-def plain_markdown(text: str) -> str:
-    """Characters as they are, none of them Markdown's."""
-    return re.sub(r"([\\`*_{}\[\]<>|#$])", r"\\\1", text).replace("\n", " ")
+def escape_markdown(prose: str) -> str:
+    """Returns prose in which no character has a meaning in Markdown."""
+    return re.sub(r"([\\`*_{}\[\]<>|#$])", r"\\\1", prose).replace("\n", " ")
 
 
 def markdown_mathematics(latex: str) -> str:
-    """LaTeX in which Markdown finds nothing to change."""
+    """Returns LaTeX that Markdown leaves unchanged."""
     for pattern, word in _MARKDOWN_MATHEMATICS:
         latex = re.sub(pattern, word, latex)
     return re.sub(" +", " ", latex).strip()
 
 
 def symbol(name: str) -> str:
-    """The LaTeX of a field: gamma2 is gamma with index 2, c_z is c with index z, eps is the paper's epsilon."""
+    """Returns the LaTeX of a field: gamma2 is gamma with index 2, c_z is c with index z, eps is the paper's epsilon."""
     base, _, index = name.partition("_")
     match = re.fullmatch(r"([A-Za-z]+?)(\d+)", base)
     if match and not index:
         base, index = match[1], match[2]
     base = {"eps": "epsilon", "lam": "lambda"}.get(base, base)
-    shown = f"\\{base}" if base in GREEK.split("|") else base if len(base) == 1 else rf"\mathrm{{{base}}}"
-    return f"{shown}_{{{index}}}" if index else shown
+    latex = f"\\{base}" if base in GREEK.split("|") else base if len(base) == 1 else rf"\mathrm{{{base}}}"
+    return f"{latex}_{{{index}}}" if index else latex
 
 
-def number(text: Any) -> str:
-    """A fraction such as -1/2, a decimal or 1e-9 as LaTeX."""
-    text = str(text)
-    if match := re.fullmatch(r"(-?)(\d+)/(\d+)", text):
+def number(value: Any) -> str:
+    """Returns a fraction such as -1/2, a decimal or 1e-9 as LaTeX."""
+    digits = str(value)
+    if match := re.fullmatch(r"(-?)(\d+)/(\d+)", digits):
         return rf"{match[1]}\frac{{{match[2]}}}{{{match[3]}}}"
-    if match := re.fullmatch(r"(-?\d+(?:\.\d+)?)e([+-]?)0*(\d+)", text):
+    if match := re.fullmatch(r"(-?\d+(?:\.\d+)?)e([+-]?)0*(\d+)", digits):
         return rf"{match[1]} \times 10^{{{match[2].replace('+', '')}{match[3]}}}"
-    if re.fullmatch(r"-?\d+(\.\d+)?", text):
-        return text
-    return r"\text{" + re.sub(r"[^\w .+-]", " ", text) + "}"
+    if re.fullmatch(r"-?\d+(\.\d+)?", digits):
+        return digits
+    return r"\text{" + re.sub(r"[^\w .+-]", " ", digits) + "}"
 
 
 STYLE = """
@@ -217,7 +224,7 @@ img { width: 100%; height: auto; background: white; border-radius: 4px }
 
 
 def page(title: str, body: str) -> str:
-    """A whole HTML page in one file: light and dark, at any width, without a script."""
+    """Returns a complete HTML page: light and dark, for any width, without scripts."""
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -4,7 +4,7 @@ from typing import Any
 
 from theory import exact
 from theory.claims.claim import Claim, Finding, Inspection, Trial
-from theory.claims.sgd import unit
+from theory.claims.outsized_importance.sgd import unit
 from theory.claims.spaces import inverse_KL, space, up_to
 from theory.spectrum import geometric_sum
 
