@@ -151,3 +151,15 @@ def test_errors_of_installed_packages_pass_unchanged():
     with pytest.raises(ModuleNotFoundError, match="No module named 'missing'") as raised, optional_imports("lur"):
         raise ModuleNotFoundError("No module named 'missing'", name="missing")
     assert not isinstance(raised.value, MissingExtraError)
+
+
+def test_the_readme_shows_the_two_commands_first():
+    readme = (ROOT / "README.md").read_text()
+    commands = [line.split("#")[0].strip() for line in readme.split("```bash\n")[1].split("```")[0].splitlines()]
+    assert commands == ["./run verify", "./run test"]
+    assert "source .venv/bin/activate" in readme
+
+
+def test_runs_and_environments_are_ignored_by_git():
+    for path in ("runs/digits/log.jsonl", ".venv", ".venv.lock"):
+        assert not subprocess.run(["git", "check-ignore", "-q", "--no-index", path], cwd=ROOT, check=False).returncode

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -157,3 +158,30 @@ def test_a_failed_save_leaves_the_others(run, monkeypatch):
         save(run / "checkpoints", 3, tree(3), {})
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["00000001", "00000002"]
     same(restored(run)[0].state, tree(2))
+
+
+def test_checkpoints_of_version_1_stay_readable(tmp_path):
+    """A checkpoint as version 1 of the format was first written, with orbax 0.12.8."""
+    shutil.copytree(Path(__file__).parent / "run_version_1", tmp_path / "run")
+    state = {
+        "weights": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "half": np.asarray([1.5, -2], jnp.bfloat16),
+        "count": np.asarray(7, np.int32),
+        "none": np.zeros((0, 3), np.float32),
+    }
+    found = restore(tmp_path / "run" / "checkpoints", tmp_path / "run", jax.tree.map(np.zeros_like, state), pytest.fail)
+    assert found.round == 1
+    same(found.state, state)
+
+
+def test_only_documented_names_of_orbax_are_used():
+    sources = {path: path.read_text() for path in (Path(checkpoint.__file__).parents[1]).rglob("*.py")}
+    assert [path.name for path, source in sources.items() if "import orbax" in source] == ["orbax_arrays.py"]
+    (source,) = (source for path, source in sources.items() if path.name == "orbax_arrays.py")
+    assert set(re.findall(r"\bocp\.([\w.]+)", source)) == {
+        "Checkpointer",
+        "StandardCheckpointHandler",
+        "args.StandardRestore",
+        "args.StandardSave",
+        "options.MultiprocessingOptions",
+    }
