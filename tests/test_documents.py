@@ -1,5 +1,6 @@
-"""The code in the README and in docs/ runs and says what it says."""
+"""The code in the README and in docs/ runs, and its commands exist."""
 
+import json
 import os
 import re
 import shlex
@@ -28,9 +29,7 @@ sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 
 def run(pages):
-    """Runs {page: [(line, code), ...]} in one process, each page with names of its own."""
-    import json
-
+    """Runs {page: [(line, code), ...]} in one process, each page in its own namespace; returns the output."""
     done = subprocess.run(
         [sys.executable, "-c", RUNNER], input=json.dumps(pages), capture_output=True, text=True, check=False, cwd=ROOT,
         env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},  # nearly all of its time is compiling
@@ -39,23 +38,23 @@ def run(pages):
     return done.stdout
 
 
-def python_of(marks):
-    """{page: blocks} of Python with these marks; a page's earlier blocks come along, its later ones may need them."""
+def python_blocks(marks):
+    """{page: [(line, code), ...]} of the runnable Python blocks with these marks."""
     pages = {}
     for block in ALL:
-        if block.language == "python" and block.mark in marks:
+        if block.language == "python" and block.mark in marks and block.is_runnable:
             pages.setdefault(block.page, []).append((block.line, block.code))
     return pages
 
 
 def numbers(printed, page):
-    """The arrays of one number with which lines begin that a page printed."""
-    mine = re.findall(rf"^== {re.escape(page)}:\d+\n(.*?)(?=^== |\Z)", printed, re.MULTILINE | re.DOTALL)
-    return [float(value) for value in re.findall(r"^\[([0-9.]+)\]", "".join(mine), re.MULTILINE)]
+    """The numbers in one-element arrays at the beginning of lines that a page printed."""
+    parts = re.findall(rf"^== {re.escape(page)}:\d+\n(.*?)(?=^== |\Z)", printed, re.MULTILINE | re.DOTALL)
+    return [float(value) for value in re.findall(r"^\[([0-9.]+)\]", "".join(parts), re.MULTILINE)]
 
 
-def test_python_runs():
-    pages = python_of((None,))
+def test_python_blocks_run():
+    pages = python_blocks((None, "needs"))
     printed = run(pages)
     assert printed.count("== ") == sum(map(len, pages.values())) > 8
     (predicted,), (reached, same) = (numbers(printed, page) for page in ("README.md", "docs/use.md"))
@@ -65,23 +64,24 @@ def test_python_runs():
 
 
 @pytest.mark.full
-def test_slow_python_runs():
+def test_slow_python_blocks_run():
     slow = {block.page for block in ALL if block.mark == "slow"}
     assert slow
-    run({page: blocks for page, blocks in python_of((None, "slow")).items() if page in slow})
+    run({page: blocks for page, blocks in python_blocks((None, "needs", "slow")).items() if page in slow})
 
 
-def test_what_is_not_run_is_listed():
-    """Blocks that no test runs, each with its reason in the page: this list grows only on purpose."""
+def test_blocks_that_are_not_always_run_are_listed():
+    """Each has its reason in the page; this list grows only on purpose."""
     assert not [block for block in ALL if block.mark == "not run"]
-    assert [(block.page, block.why) for block in ALL if block.mark == "slow"] == [
+    assert [(block.page, block.reason) for block in ALL if block.mark is not None] == [
+        ("docs/bring_your_own_model.md", "equinox"),
         ("docs/optimal.md", "several seconds, most of them compiling"),
     ]
     assert {block.language for block in ALL} <= {"python", "notebook", "bash", ""}
 
 
 def commands():
-    """(page, words) of every command of lur in a block, fenced or indented."""
+    """(page, words) of every lur command in a fenced or indented block."""
     lines = [(block.page, line) for block in ALL if block.language in ("bash", "") for line in block.code.splitlines()]
     for path in PAGES:
         page = str(path.relative_to(ROOT))
@@ -92,12 +92,11 @@ def commands():
             yield page, shlex.split(command, comments=True)
 
 
-def test_shell_blocks_name_real_commands(lur, capsys, monkeypatch):
-    """Every command is there and takes the options it is given; what it does is tested with the command."""
+def test_shell_blocks_have_existing_commands_and_options(lur, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    helps, found = {}, list(commands())
-    assert len(found) > 12
-    for page, (program, *words) in found:
+    helps, listed = {}, list(commands())
+    assert len(listed) > 12
+    for page, (program, *words) in listed:
         if program == "./run" and words[0] in ("test", "docs"):
             assert f"./run {words[0]}" in (ROOT / "run").read_text()
             continue
