@@ -1,4 +1,4 @@
-"""Where lur keeps what it can make again: compiled programs, and the stores it generates or prepares."""
+"""The folder of compiled programs and of generated or prepared stores."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from pathlib import Path
 def cache_folder() -> Path:
     """Return ``$LUR_CACHE``, else ``$XDG_CACHE_HOME/lur``, else ``~/.cache/lur``.
 
-    The folder can be deleted at any time: its content is made again when it is needed.
+    The folder can be deleted at any time: lur recreates its content when it needs it.
     """
     if folder := os.environ.get("LUR_CACHE"):
         return Path(folder)

@@ -175,7 +175,7 @@ def draw(kind: str, clients: Clients, path: Path, title: str) -> Path:
     Returns:
       The path.
     """
-    with optional_imports("lur.data.show"):
+    with optional_imports("lur.analysis.contact_sheets"):
         from cycler import cycler
         from matplotlib import rc_context
         from matplotlib.figure import Figure

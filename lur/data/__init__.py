@@ -1,4 +1,7 @@
-"""Stores of examples by client: readers, writers, sampling."""
+"""Client stores: readers, writers, preparation and sampling.
+
+Public names are imported when they are first used.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
-from lur.data.expected import Clients, check_positive, check_text
 from lur.data.ragged import Ragged
+from lur.data.requirements import Clients, check_positive, check_text
 from lur.data.store import Store
 
 Convention = Literal["tff", "fedjax"]
@@ -17,7 +17,14 @@ PAD = 0
 
 
 class Alphabet(NamedTuple):
-    """Ids of the 86 characters (the first one's, the others following in order) and of the marks. PAD is 0."""
+    """The ids of the 86 characters and of the special tokens. PAD is 0.
+
+    Attributes:
+      first: the id of the first character; the ids of the others follow in order.
+      oov: the id of a character outside the vocabulary.
+      bos: the id of the beginning of a speech.
+      eos: the id of the end of a speech.
+    """
 
     first: int
     oov: int
@@ -25,7 +32,7 @@ class Alphabet(NamedTuple):
     eos: int
 
     def table(self) -> UInt8[np.ndarray, "256"]:
-        """The id of each byte."""
+        """Return the id of each byte."""
         table = np.full(256, self.oov, np.uint8)
         table[np.frombuffer(CHARACTERS, np.uint8)] = self.first + np.arange(len(CHARACTERS))
         return table
@@ -38,22 +45,28 @@ ALPHABETS: Mapping[Convention, Alphabet] = {
 
 
 def shakespeare(store: Store, *, convention: Convention = "tff", length: int = 80) -> Clients:
-    """Speeches as rows of ``length + 1`` character ids: the input is ``row[:-1]``, the target ``row[1:]``.
+    """Return speeches as rows of ``length + 1`` character ids: the input is ``row[:-1]``, the target ``row[1:]``.
 
-    "tff", the paper's: each speech is [BOS] + bytes + [EOS], padded to a multiple of length + 1, and cut.
-    "fedjax": a client's speeches are joined first, and each row begins with the last id of the row before,
-    so that no character goes unpredicted. (FedJAX also hides the very last EOS from the input, where the
-    target is PAD and counts for nothing; here it stays.)
+    Args:
+      store: clients with the text feature ``snippets``.
+      convention: "tff", the paper's, takes each speech as [BOS] + bytes + [EOS], pads it to a multiple of length + 1
+        and cuts it into rows. "fedjax" joins a client's speeches first, and each row begins with the last id of the
+        row before, so that every character is predicted. (FedJAX also removes the last EOS from the input, where the
+        target is PAD and has no effect; this function keeps it.)
+      length: the length of an input.
+
+    Returns:
+      An iterator of (client id, examples) with the feature ``tokens`` of shape (n, length + 1), uint8.
     """
-    alphabet = alphabet_of(convention)
+    alphabet = checked_alphabet(convention)
     check_positive("length", length)
     check_text(store, "snippets")
     table = alphabet.table()
 
     def rows(snippets: Ragged) -> UInt8[np.ndarray, "n length+1"]:
         if convention == "tff":
-            return marked(snippets, alphabet, table, multiple=length + 1).reshape(-1, length + 1)
-        joined = marked(snippets, alphabet, table, multiple=1)
+            return delimited(snippets, alphabet, table, multiple=length + 1).reshape(-1, length + 1)
+        joined = delimited(snippets, alphabet, table, multiple=1)
         count = -(-(len(joined) - 1) // length)
         padded = np.pad(joined, (0, count * length + 1 - len(joined)))
         return padded[np.arange(count)[:, None] * length + np.arange(length + 1)]
@@ -61,10 +74,10 @@ def shakespeare(store: Store, *, convention: Convention = "tff", length: int = 8
     return ((id, {"tokens": rows(cast(Ragged, examples["snippets"]))}) for id, examples in store.items())
 
 
-def marked(
+def delimited(
     texts: Ragged, alphabet: Alphabet, table: UInt8[np.ndarray, "256"], multiple: int
 ) -> UInt8[np.ndarray, "total"]:
-    """All texts end to end as ids, each [BOS] + bytes + [EOS], padded to a multiple."""
+    """Return all texts end to end as ids, each [BOS] + bytes + [EOS], padded to a multiple of `multiple`."""
     offsets = np.asarray(texts.offsets)
     lengths = np.diff(offsets)
     starts = np.zeros(len(offsets), np.int64)
@@ -77,15 +90,21 @@ def marked(
 
 
 def characters(tokens: Shaped[np.ndarray, "..."], *, convention: Convention = "tff", unknown: bytes = b"?") -> bytes:
-    """The text that ids stand for: marks and padding left out, a character outside the 86 as `unknown`."""
-    alphabet = alphabet_of(convention)
+    """Return the text of character ids.
+
+    Args:
+      tokens: ids of any shape; special tokens and padding are left out.
+      convention: the convention of the ids, see `shakespeare`.
+      unknown: the replacement for characters outside the vocabulary.
+    """
+    alphabet = checked_alphabet(convention)
     known = {alphabet.first + i: CHARACTERS[i : i + 1] for i in range(len(CHARACTERS))}
-    silent = dict.fromkeys((PAD, alphabet.bos, alphabet.eos), b"")
-    return b"".join({**known, **silent}.get(id, unknown) for id in np.ravel(tokens).tolist())
+    special = dict.fromkeys((PAD, alphabet.bos, alphabet.eos), b"")
+    return b"".join({**known, **special}.get(id, unknown) for id in np.ravel(tokens).tolist())
 
 
-def alphabet_of(convention: Convention) -> Alphabet:
-    """The ids of a convention."""
+def checked_alphabet(convention: Convention) -> Alphabet:
+    """Return the alphabet of a convention, or raise a ValueError if there is no such convention."""
     if convention not in ALPHABETS:
         raise ValueError(f"convention must be one of {', '.join(ALPHABETS)}, got {convention!r}")
     return ALPHABETS[convention]

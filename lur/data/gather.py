@@ -1,7 +1,7 @@
-"""From the store to mini-batches: on the device where the store fits, on the host (and ahead of time) where not.
+"""Gathering mini-batches from a store, in device memory or on the host.
 
-Both take the same positions, drawn by `lur.data.sampling`, and give the same numbers. A ragged feature comes
-out padded with zeros to the store's widest row, with its lengths as ``<feature>_length``.
+Both take the same positions, drawn by `lur.data.sampling`, and return the same numbers. A ragged feature is padded
+with zeros to the longest row of the store, and its lengths are returned as ``<feature>_length``.
 """
 
 from typing import Any, NamedTuple
@@ -16,25 +16,43 @@ from lur.data.store import Store
 
 
 class Rows(NamedTuple):
-    """A ragged feature in device memory: row i is ``values[offsets[i]:offsets[i + 1]]``."""
+    """A ragged feature in device memory.
+
+    Attributes:
+      values: the values of all rows, end to end.
+      offsets: where each row begins: row i is ``values[offsets[i]:offsets[i + 1]]``.
+    """
 
     values: Array
     offsets: Int[Array, "n+1"]
 
 
 class Resident(NamedTuple):
-    """A store in device memory, as a pytree: features as jax arrays, ragged ones with int32 offsets."""
+    """A store in device memory, as a pytree.
+
+    Attributes:
+      features: each feature as a jax array, or as `Rows` with int32 offsets if it is ragged.
+      offsets: where each client's examples begin: client i owns examples ``offsets[i]:offsets[i + 1]``.
+    """
 
     features: dict[str, Any]
     offsets: Int[Array, "N+1"]
 
 
 def resident(store: Store, sharding: Any = None) -> Resident:
-    """Move a store to the device, or to all of a sharding's."""
+    """Return the store in device memory.
+
+    Args:
+      store: the store.
+      sharding: the sharding of all arrays; by default the default device.
+    """
     if store.examples >= 2**31 or any(
         len(feature.values) >= 2**31 for feature in store.features.values() if isinstance(feature, Ragged)
     ):
-        raise ValueError("a resident store must have fewer than 2^31 examples and values; gather on the host instead")
+        raise ValueError(
+            f"a store in device memory must have fewer than 2^31 examples and values, got {store.examples} examples; "
+            "gather on the host instead"
+        )
 
     def move(feature: Any) -> Any:
         if isinstance(feature, Ragged):
@@ -47,7 +65,7 @@ def resident(store: Store, sharding: Any = None) -> Resident:
 
 
 def size_in_bytes(store: Store) -> int:
-    """What a resident store would occupy."""
+    """Return the bytes that the features of a store occupy in device memory."""
     return sum(
         feature.values.nbytes + 4 * len(feature.offsets) if isinstance(feature, Ragged) else feature.nbytes
         for feature in store.features.values()
@@ -55,7 +73,16 @@ def size_in_bytes(store: Store) -> int:
 
 
 def gather(features: dict[str, Any], widths: dict[str, int], rows: Any) -> dict[str, Any]:
-    """The examples `rows` of each feature, whatever the shape of `rows`: jax arrays if the store's are, else numpy."""
+    """Return the examples at some positions.
+
+    Args:
+      features: the features of a `Store` or of a `Resident`.
+      widths: the length of the longest row of each ragged feature.
+      rows: the positions of the examples, an integer array of any shape.
+
+    Returns:
+      Each feature at these positions, jax arrays if the features are, else numpy arrays.
+    """
     out: dict[str, Any] = {}
     for name, feature in features.items():
         if isinstance(feature, Ragged | Rows):
@@ -66,7 +93,7 @@ def gather(features: dict[str, Any], widths: dict[str, int], rows: Any) -> dict[
 
 
 def padded_rows(feature: Ragged | Rows, width: int, rows: Any) -> tuple[Any, Any]:
-    """Rows of a ragged feature, padded with zeros to `width`, and their lengths."""
+    """Return rows of a ragged feature, padded with zeros to `width`, and their lengths."""
     xp = jnp if isinstance(feature.values, jax.Array) else np
     start, stop = feature.offsets[rows], feature.offsets[rows + 1]
     lengths = xp.asarray(stop - start, xp.int32)

@@ -1,4 +1,4 @@
-"""From a file in its published format to a store: `lur data import FORMAT PATH STORE`."""
+"""Importing a file in its published format into a store: `lur data import FORMAT PATH STORE`."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -15,17 +15,28 @@ from lur.data.writer import Examples, StoreWriter
 Format = Literal["tff-hdf5", "tff-sqlite", "fedjax", "leaf", "tfds", "roles-json", "users-json", "pen-npz"]
 Clients = Iterator[tuple[str, Examples]]
 ARCHIVES = (".tar", ".tgz", ".tbz2", ".txz", ".zip")
-DATASETS: Mapping[str, set[str]] = {
+REQUIRED_FEATURES: Mapping[str, set[str]] = {
     "emnist": {"pixels", "label"},
     "cifar100": {"image", "label"},
     "shakespeare": {"snippets"},
     "stackoverflow": {"tokens", "title", "tags"},
 }
+"""The features by which each of the paper's datasets is recognised."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What some formats need: which split; for `tfds` also how to deal examples to clients."""
+    """Options of an import; all except `split` are for the format ``tfds``.
+
+    Attributes:
+      split: the split to read, in formats whose files have several.
+      partition: how examples are partitioned among clients; None for the dataset's usual partition.
+      clients: the number of clients.
+      alpha: the concentration of the Dirichlet partition.
+      column: the feature whose values identify clients.
+      data_dir: the folder of prepared TFDS datasets.
+      seed: the seed of the partition.
+    """
 
     split: str = "train"
     partition: Literal["pachinko", "dirichlet", "column", "iid", "role"] | None = None
@@ -37,7 +48,14 @@ class Options:
 
 
 class Reader(NamedTuple):
-    """What a format is, and how to read it: the clients, and how many there are if that is cheap to know."""
+    """A format and its reader.
+
+    Attributes:
+      about: a description of the format.
+      clients: ``clients(path, options)`` yields (client id, examples).
+      total: ``total(path, options)`` returns the number of clients, or None if counting them is expensive.
+      suffixes: the suffixes of the format's files, by which they are found inside an archive.
+    """
 
     about: str
     clients: Callable[[Path, Options], Clients]
@@ -46,7 +64,7 @@ class Reader(NamedTuple):
 
 
 def tfds_clients(path: Path, options: Options) -> Clients:
-    """A TFDS dataset by name or folder."""
+    """Return the clients of a TFDS dataset, given by its name or its folder."""
     from lur.data.readers import tfds_source
 
     return tfds_source.clients(
@@ -61,8 +79,8 @@ def tfds_clients(path: Path, options: Options) -> Clients:
     )
 
 
-def unknown(path: Path, options: Options) -> None:
-    """No cheap count."""
+def unknown_total(path: Path, options: Options) -> None:
+    """Return None: counting the clients of this format is expensive."""
 
 
 READERS: Mapping[Format, Reader] = {
@@ -91,24 +109,24 @@ READERS: Mapping[Format, Reader] = {
         (".json",),
     ),
     "tfds": Reader(
-        "TensorFlow Datasets, prepared as array_record: a name (cifar100) or a folder; --partition deals it to clients",
+        "TensorFlow Datasets, prepared as array_record: a name (cifar100) or a folder, split by --partition",
         tfds_clients,
-        unknown,
+        unknown_total,
     ),
     "roles-json": Reader(
         "{split: {role: [speech, ...]}} as JSON, .gz or not",
         lambda path, options: samples.roles_json(path, options.split),
-        unknown,
+        unknown_total,
     ),
     "users-json": Reader(
         "{user: [{tokens, title, tags, ...}, ...]} as JSON, .gz or not",
         lambda path, options: samples.users_json(path),
-        unknown,
+        unknown_total,
     ),
     "pen-npz": Reader(
         "pixels, label and writer as NumPy's .npz",
         lambda path, options: samples.pen_npz(path),
-        unknown,
+        unknown_total,
     ),
 }
 
@@ -120,15 +138,26 @@ def import_store(
     options: Options = Options(),  # noqa: B008
     report: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> Store:
-    """Read a file of this format into a new store, whole or not at all. `report(done, total)` follows the clients."""
+    """Read a file into a new store; an error leaves no store behind.
+
+    Args:
+      format: the format of the file.
+      path: the file, or an archive with it; for ``tfds`` also the name of a dataset.
+      store: the folder to create.
+      options: which split, and for ``tfds`` how to partition examples among clients.
+      report: ``report(done, total)`` is called after each client; `total` is None if it is unknown.
+
+    Returns:
+      The new store.
+    """
     if format not in READERS:
         raise ValueError(f"format must be one of {', '.join(get_args(Format))}, got {format!r}")
     path, reader = Path(path), READERS[format]
     if format != "tfds" and not path.exists():
         raise StoreError(f"{path}: expected a {format} file, found nothing")
     if Path(store).exists():
-        raise StoreError(f"{store}: expected a new store, found that it exists; remove it or choose another name")
-    with unpacked(path, reader, options.split) as file:
+        raise StoreError(f"{store}: expected a new store, found an existing one; remove it or choose another name")
+    with unpacked_file(path, reader, options.split) as file:
         about: dict[str, Any] = {
             "dataset": "other",
             "generated": False,
@@ -152,26 +181,26 @@ def import_store(
 
 
 def dataset_of(features: set[str]) -> str:
-    """Which of the paper's datasets has these features."""
-    return next((name for name, needed in DATASETS.items() if needed <= features), "other")
+    """Return the paper's dataset that has these features, or "other"."""
+    return next((name for name, required in REQUIRED_FEATURES.items() if required <= features), "other")
 
 
 @contextmanager
-def unpacked(path: Path, reader: Reader, split: str) -> Iterator[Path]:
-    """The file itself, or the one of this format and split inside an archive."""
+def unpacked_file(path: Path, reader: Reader, split: str) -> Iterator[Path]:
+    """Yield the file itself, or the file of this format and split inside an archive."""
     if not (path.is_file() and reader.suffixes and ({*path.suffixes} & {*ARCHIVES})):
         yield path
         return
     with extracted(path) as folder:
-        found = sorted(file for file in folder.rglob("*") if file.suffix in reader.suffixes)
-        chosen = [file for file in found if file.stem.endswith(split)] if len(found) > 1 else found
+        candidates = sorted(file for file in folder.rglob("*") if file.suffix in reader.suffixes)
+        chosen = [file for file in candidates if file.stem.endswith(split)] if len(candidates) > 1 else candidates
         if len(chosen) != 1:
-            names = ", ".join(file.name for file in found) or "none"
+            names = ", ".join(file.name for file in candidates) or "none"
             raise StoreError(f"{path}: expected one {' or '.join(reader.suffixes)} for split {split!r}, found {names}")
         yield chosen[0]
 
 
 def sha256(path: Path) -> str:
-    """The checksum of a file, in constant memory."""
+    """Return the SHA-256 of a file, in constant memory."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

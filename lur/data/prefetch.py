@@ -1,4 +1,4 @@
-"""Reading ahead: the next items are made in a thread while the current one is used."""
+"""Reading ahead: a thread computes the next items while the current one is used."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -10,18 +10,24 @@ O = TypeVar("O")
 
 
 def prefetched(make: Callable[[I], O], inputs: Iterable[I], depth: int = 2) -> Iterator[O]:
-    """``make(input)`` for each input, in order, up to `depth` of them ahead. An error arrives with its item."""
+    """Yield ``make(input)`` for each input, in order, computed in a thread.
+
+    Args:
+      make: computes one item; if it raises, the error is raised where the item would be yielded.
+      inputs: the inputs, one per item.
+      depth: the largest number of items computed ahead of the one in use.
+    """
     if depth < 1:
         raise ValueError(f"depth must be >= 1, got {depth}")
     with ThreadPoolExecutor(1) as pool:
-        ahead: deque[Future[O]] = deque()
+        pending: deque[Future[O]] = deque()
         try:
             for item in inputs:
-                ahead.append(pool.submit(make, item))
-                if len(ahead) > depth:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+                pending.append(pool.submit(make, item))
+                if len(pending) > depth:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in ahead:
+            for future in pending:
                 future.cancel()

@@ -1,4 +1,4 @@
-"""Rows of unequal length without padding: all values in one flat array, and where each row begins."""
+"""Rows of unequal length without padding: all values in one flat array, and the offset of each row."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,13 @@ from jaxtyping import Int, Shaped
 
 @dataclass(frozen=True)
 class Ragged:
-    """Row i is ``values[offsets[i]:offsets[i + 1]]``. Text is a Ragged of uint8. `longest` is known on disk."""
+    """Rows of unequal length: row i is ``values[offsets[i]:offsets[i + 1]]``. Text is a Ragged of uint8.
+
+    Attributes:
+      values: the values of all rows, end to end.
+      offsets: where each row begins, and the end of the last one.
+      longest: the length of the longest row where it is known, as for stores on disk; None to compute it.
+    """
 
     values: Shaped[np.ndarray, "total"]
     offsets: Int[np.ndarray, "rows+1"]
@@ -26,27 +32,32 @@ class Ragged:
         return int(np.diff(self.offsets).max(initial=0)) if self.longest is None else self.longest
 
     def row(self, i: int) -> Shaped[np.ndarray, "length"]:
-        """The values of row i."""
+        """Return the values of row i."""
         return np.asarray(self.values[int(self.offsets[i]) : int(self.offsets[i + 1])])
 
     def text(self, i: int) -> bytes:
-        """Row i of a text."""
+        """Return row i of a text feature."""
         return self.row(i).tobytes()
 
     def rows(self, start: int, stop: int) -> "Ragged":
-        """Rows start..stop-1, as a Ragged of their own."""
+        """Return rows start, ..., stop - 1 as a Ragged whose offsets begin at 0."""
         offsets = np.asarray(self.offsets[start : stop + 1])
         return Ragged(self.values[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0])
 
     def texts(self) -> Iterator[bytes]:
-        """All rows of a text."""
+        """Yield all rows of a text feature."""
         content = np.asarray(self.values).tobytes()
         for start, stop in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
             yield content[start:stop]
 
 
 def from_rows(rows: Sequence[bytes] | Sequence[np.ndarray], dtype: np.dtype | type = np.uint8) -> Ragged:
-    """Rows of bytes, or of one-dimensional arrays, laid end to end."""
+    """Return rows laid end to end.
+
+    Args:
+      rows: byte strings, or one-dimensional arrays.
+      dtype: the dtype of the values; byte strings are always uint8.
+    """
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     if len(rows) and isinstance(rows[0], bytes):

@@ -1,9 +1,9 @@
-r"""Who takes part in a round and which examples they draw: functions of (seed, round) alone.
+r"""Sampling of clients and of their mini-batches, as functions of (seed, round) alone.
 
-:math:`I_t` is M distinct clients, uniform over all N, anew each round (Algorithm 1). Client i then draws its
-mini-batches from a key of its own, :math:`(seed, t, i)`: either B examples with replacement, K times
-(Algorithm 2), or E shuffled epochs over its data, :math:`K_i = \lceil E n_i / B \rceil`, as FedAvg is often run.
-Neither learning rates nor layout enter, so every setting sees the same clients and batches.
+Each round draws the cohort :math:`I_t`, M distinct clients uniformly among all N (Algorithm 1). Client i then draws its
+mini-batches with its own key, from :math:`(seed, t, i)`: either B examples with replacement, K times (Algorithm 2), or
+E shuffled epochs over its data, :math:`K_i = \lceil E n_i / B \rceil`, as FedAvg is often run. The draws depend neither
+on learning rates nor on the layout, so every setting sees the same clients and batches.
 """
 
 import math
@@ -17,28 +17,33 @@ from lur.data.threefry import bits, fold_in, key_of
 
 
 class Draw(NamedTuple):
-    """Positions within a client's data, and which of them count (a last mini-batch may be short, or empty)."""
+    """The mini-batches of one client.
+
+    Attributes:
+      positions: positions within the client's data.
+      mask: which positions count, since the last mini-batches may be short or empty; None if all do.
+    """
 
     positions: Int[Array, "K B"]
     mask: Bool[Array, "K B"] | None
 
 
 def round_key(seed: Any, t: Int[Array, ""] | int) -> Key[Array, ""]:
-    """The key of round t."""
+    """Return the key of round t."""
     return fold_in(key_of(seed), t)
 
 
 def client_key(key: Key[Array, ""], i: Int[Array, ""] | int) -> Key[Array, ""]:
-    """The key of client i in the round of `key`."""
+    """Return the key of client i in the round whose key is `key`."""
     return fold_in(fold_in(key, 1), i)
 
 
 def sample_clients(key: Key[Array, ""], N: int, M: int) -> Int[Array, "M"]:
-    """M distinct clients of N, every set equally likely, in O(M^2) work whatever N (Floyd's algorithm)."""
+    """Return M distinct clients of N, every set equally likely, in O(M^2) operations (Floyd's algorithm)."""
     if not 1 <= M <= N:
         raise ValueError(f"clients_per_round must be between 1 and the store's {N} clients, got {M}")
     tops = jnp.arange(N - M, N, dtype=jnp.int32)
-    drawn = below(fold_in(key, 0), (M,), tops + 1)
+    drawn = uniform_integers(fold_in(key, 0), (M,), tops + 1)
 
     def pick(k, chosen):
         taken = (chosen == drawn[k]).any()
@@ -47,10 +52,10 @@ def sample_clients(key: Key[Array, ""], N: int, M: int) -> Int[Array, "M"]:
     return jax.lax.fori_loop(0, M, pick, jnp.full((M,), -1, jnp.int32))
 
 
-def below(key: Key[Array, ""], shape: tuple[int, ...], n: Int[Array, "..."] | int) -> Int[Array, "..."]:
-    r"""Integers from 0 to n - 1, uniform up to 2^-32: :math:`\lfloor n u / 2^{32} \rfloor` for 32 random bits u.
+def uniform_integers(key: Key[Array, ""], shape: tuple[int, ...], n: Int[Array, "..."] | int) -> Int[Array, "..."]:
+    r"""Return integers in [0, n), uniform up to 2^-32: :math:`\lfloor n u / 2^{32} \rfloor` for 32 random bits u.
 
-    `jax.random.randint` takes twice the bits and four divisions, which for a small model is a fifth of the round.
+    `jax.random.randint` uses twice the bits and four divisions, which take a fifth of the round of a small model.
     """
     u = bits(key, shape)
     n = jnp.asarray(n, jnp.int32).astype(jnp.uint32)
@@ -60,19 +65,25 @@ def below(key: Key[Array, ""], shape: tuple[int, ...], n: Int[Array, "..."] | in
 
 
 def with_replacement(key: Key[Array, ""], n: Int[Array, ""] | int, K: int, B: int) -> Draw:
-    """K mini-batches of B examples, each drawn uniformly from the client's n."""
-    return Draw(below(key, (K, B), n), None)
+    """Return K mini-batches of B examples, each drawn uniformly from the client's n examples."""
+    return Draw(uniform_integers(key, (K, B), n), None)
 
 
 def steps_of_epochs(E: int, n: int, B: int) -> int:
-    """K = ceil(E n / B): the local steps of E epochs."""
+    """Return K = ceil(E n / B), the number of local steps in E epochs over n examples."""
     return math.ceil(E * n / B)
 
 
 def shuffled_epochs(key: Key[Array, ""], n: Int[Array, ""] | int, E: int, B: int, largest: int) -> Draw:
-    """E epochs over the client's n examples, each shuffled anew, cut into mini-batches of B.
+    """Return E epochs over the client's n examples, each shuffled independently, as mini-batches of B.
 
-    The shape is that of the largest client; what is beyond the client's own E n examples is masked.
+    Args:
+      key: the client's key.
+      n: the number of the client's examples.
+      E: the number of epochs.
+      B: the batch size.
+      largest: the number of examples of the largest client, which decides the shape of the result; positions beyond
+        the client's E n examples are masked.
     """
     K = steps_of_epochs(E, largest, B)
     order = jax.random.uniform(key, (E, largest), jnp.float32)

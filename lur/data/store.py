@@ -1,15 +1,15 @@
 """The client store: every federated dataset in one layout, in memory or memory-mapped.
 
-Examples lie flat, client after client: one array per feature, and N + 1 offsets, so that client i owns
-the examples ``offsets[i]:offsets[i + 1]``. A feature is dense, shape (n, ...), or ragged (text, bags of
-words). On disk a store is a folder of raw little-endian arrays and a manifest:
+A feature is one array over the examples of all clients, client after client: client i owns the examples
+``offsets[i]:offsets[i + 1]``. A feature is dense, of shape (n, ...), or ragged (text, bags of words). On disk a store
+is a folder of raw little-endian arrays and a manifest:
 
     manifest.json      format, counts, dtypes, shapes, SHA-256 of each file, provenance
     offsets.bin        int64 (N + 1,)
-    ids.bin, ids.offsets.bin            the clients' ids, UTF-8, laid end to end
+    ids.bin, ids.offsets.bin            the client ids, UTF-8, end to end
     <feature>.bin[, <feature>.offsets.bin]
 
-Opening one maps the files and reads the manifest alone; `lur.data.writer` makes one, whole or not at all.
+Opening a store reads the manifest and maps the files. `lur.data.writer` writes a store atomically.
 """
 
 import json
@@ -33,12 +33,20 @@ Feature = Shaped[np.ndarray, "n ..."] | Ragged
 
 
 class StoreError(ValueError):
-    """A file that is not what it should be: names the file, the client where known, and what was expected."""
+    """An error in a file: the message names the file, the client if it is known, and what was expected."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """Clients and their examples. `about` says where they come from; `path` is the folder, if there is one."""
+    """Clients and their examples.
+
+    Attributes:
+      features: the features of all examples, by name.
+      offsets: where each client's examples begin: client i owns examples ``offsets[i]:offsets[i + 1]``.
+      names: the client ids, as UTF-8.
+      about: the provenance of the data.
+      path: the folder of the store, or None if it is in memory.
+    """
 
     features: Mapping[str, Feature]
     offsets: Int[np.ndarray, "N+1"]
@@ -48,17 +56,17 @@ class Store:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """N, the number of clients."""
         return len(self.offsets) - 1
 
     @property
     def examples(self) -> int:
-        """n, over all clients."""
+        """The number of examples of all clients."""
         return int(self.offsets[-1])
 
     @property
     def widths(self) -> dict[str, int]:
-        """The longest row of each ragged feature."""
+        """The length of the longest row of each ragged feature."""
         return {name: feature.width for name, feature in self.features.items() if isinstance(feature, Ragged)}
 
     @property
@@ -67,56 +75,59 @@ class Store:
         return np.diff(self.offsets)
 
     def id(self, i: int) -> str:
-        """The id of client i."""
+        """Return the id of client i."""
         try:
             return self.names.text(i).decode()
         except UnicodeDecodeError as error:
             raise StoreError(f"{self.path}: expected the id of client {i} as UTF-8, {error}") from None
 
     def client(self, i: int) -> dict[str, Feature]:
-        """The examples of client i."""
+        """Return the examples of client i."""
         return self.slice(int(self.offsets[i]), int(self.offsets[i + 1]))
 
     def slice(self, start: int, stop: int) -> dict[str, Feature]:
-        """Examples start..stop-1, whoever owns them."""
+        """Return the examples start, ..., stop - 1."""
         return {
             name: feature.rows(start, stop) if isinstance(feature, Ragged) else np.asarray(feature[start:stop])
             for name, feature in self.features.items()
         }
 
     def items(self) -> Iterator[tuple[str, dict[str, Feature]]]:
-        """All clients in order, each as (id, examples)."""
+        """Yield all clients in order, each as (client id, examples)."""
         for i in range(self.clients):
             yield self.id(i), self.client(i)
 
 
 def feature_length(feature: Feature) -> int:
-    """The number of examples that a feature holds."""
+    """Return the number of examples of a feature."""
     return feature.size if isinstance(feature, Ragged) else len(feature)
 
 
 def open_store(path: str | Path) -> Store:
-    """A store on disk, memory-mapped. Sizes are checked against the manifest; the examples are not read."""
+    """Return a store on disk, memory-mapped.
+
+    File sizes are checked against the manifest; the examples are not read.
+    """
     folder = Path(path)
     manifest = read_manifest(folder)
     clients, examples = manifest["clients"], manifest["examples"]
-    offsets = mapped(folder, "offsets.bin", "int64", (clients + 1,))
+    offsets = map_array(folder, "offsets.bin", "int64", (clients + 1,))
     if int(offsets[0]) != 0 or int(offsets[-1]) != examples or np.diff(offsets).min(initial=1) < 1:
         raise StoreError(
-            f"{folder / 'offsets.bin'}: expected offsets that rise from 0 to {examples}, by 1 or more for each client"
+            f"{folder / 'offsets.bin'}: expected offsets that rise from 0 to {examples}, by at least 1 per client"
         )
-    names = mapped_ragged(folder, "ids", "uint8", clients, manifest["id_bytes"])
+    names = map_ragged(folder, "ids", "uint8", clients, manifest["id_bytes"])
     features: dict[str, Feature] = {}
     for name, entry in manifest["features"].items():
         if entry["kind"] == "ragged":
-            features[name] = mapped_ragged(folder, name, entry["dtype"], examples, entry["values"], entry["width"])
+            features[name] = map_ragged(folder, name, entry["dtype"], examples, entry["values"], entry["width"])
         else:
-            features[name] = mapped(folder, f"{name}.bin", entry["dtype"], (examples, *entry["shape"]))
+            features[name] = map_array(folder, f"{name}.bin", entry["dtype"], (examples, *entry["shape"]))
     return Store(features, offsets, names, manifest["about"], folder)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a store, checked field by field: it may come from anywhere."""
+    """Return the manifest of a store. Every field is checked, since the file may come from anywhere."""
     file = folder / "manifest.json"
     if not folder.is_dir():
         raise StoreError(
@@ -144,13 +155,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_count(file: Path, name: str, value: Any) -> None:
-    """A count must be an integer that an array can have."""
+    """Raise a StoreError unless the value is an integer that can be the size of an array."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**48:
         raise StoreError(f"{file}: expected a count for {name}, found {value!r}")
 
 
 def check_feature(file: Path, name: str, entry: Any) -> None:
-    """A feature: a plain name (it becomes a file's name), a known kind and dtype, a shape."""
+    """Raise a StoreError unless the feature has a name that can be a file name, a known kind and dtype, and a shape."""
     if not NAME.fullmatch(name) or name in ("offsets", "ids"):
         raise StoreError(f"{file}: expected a feature name of letters, digits and _, found {name!r}")
     if not isinstance(entry, dict) or entry.get("kind") not in ("dense", "ragged") or entry.get("dtype") not in DTYPES:
@@ -165,26 +176,26 @@ def check_feature(file: Path, name: str, entry: Any) -> None:
             check_count(file, f"shape of {name}", size)
 
 
-def mapped(folder: Path, file: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """A raw array, memory-mapped, of exactly the size expected."""
+def map_array(folder: Path, file: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a raw array, memory-mapped; its file must have exactly the expected size."""
     path = folder / file
     kind = np.dtype(dtype).newbyteorder("<")
     expected = kind.itemsize
-    for size in shape:
-        expected *= size
-    found = path.stat().st_size if path.is_file() else None
-    if found != expected:
+    for axis in shape:
+        expected *= axis
+    size = path.stat().st_size if path.is_file() else None
+    if size != expected:
         raise StoreError(
-            f"{path}: expected {expected} bytes ({dtype} {shape}), found {'none' if found is None else found}"
+            f"{path}: expected {expected} bytes ({dtype} {shape}), found {'no file' if size is None else size}"
         )
     if expected == 0:
         return np.zeros(shape, kind)
     return np.memmap(path, kind, "r", shape=shape)
 
 
-def mapped_ragged(folder: Path, name: str, dtype: str, rows: int, values: int, width: int | None = None) -> Ragged:
-    """A ragged feature, memory-mapped."""
-    offsets = mapped(folder, f"{name}.offsets.bin", "int64", (rows + 1,))
+def map_ragged(folder: Path, name: str, dtype: str, rows: int, values: int, width: int | None = None) -> Ragged:
+    """Return a ragged feature, memory-mapped."""
+    offsets = map_array(folder, f"{name}.offsets.bin", "int64", (rows + 1,))
     if int(offsets[0]) != 0 or int(offsets[-1]) != values:
         raise StoreError(f"{folder / f'{name}.offsets.bin'}: expected offsets from 0 to {values}")
-    return Ragged(mapped(folder, f"{name}.bin", dtype, (values,)), offsets, width)
+    return Ragged(map_array(folder, f"{name}.bin", dtype, (values,)), offsets, width)

@@ -1,6 +1,6 @@
-"""Stores that lur makes itself (generated, or prepared from a user's), kept between runs.
+"""A cache of generated and prepared stores.
 
-They live in the cache folder under a name that holds a digest of everything they depend on.
+They are in the cache folder, each under a name with a digest of everything it depends on.
 """
 
 import hashlib
@@ -16,26 +16,33 @@ from lur.data.store import Store, open_store, read_manifest
 from lur.data.writer import Examples, write_store
 
 RECIPE = 1
-"""Raised whenever a generator or a preparation gives other numbers than before."""
+"""Increase this number whenever a generator or a preparation returns other numbers than before."""
 
 
 def cached(
     name: str, about: Mapping[str, Any], make: Callable[[], Iterable[tuple[str, Examples]]], *, key: Any = None
 ) -> Store:
-    """The store that `about` (and `key`) describe: from the cache, or made and put there."""
-    text = json.dumps({"recipe": RECIPE, "about": about, "key": key}, sort_keys=True)
-    path = cache_folder() / "stores" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    """Return a store from the cache, writing it there first if it is missing.
+
+    Args:
+      name: the beginning of the folder's name.
+      about: the provenance of the store, part of its identity.
+      make: returns the clients to write.
+      key: what else identifies the store.
+    """
+    identity = json.dumps({"recipe": RECIPE, "about": about, "key": key}, sort_keys=True)
+    path = cache_folder() / "stores" / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
     if not path.exists():
         try:
             return write_store(path, make(), about)
         except OSError:
-            if not path.exists():  # else another process was faster
+            if not path.exists():  # otherwise another process has written it meanwhile
                 raise
     return open_store(path)
 
 
 def digest(store: Store) -> Any:
-    """What identifies a store's content: its files' checksums, made anew if it is in memory."""
+    """Return what identifies the content of a store: the checksums of its files, or of its arrays if in memory."""
     if store.path is not None:
         return read_manifest(store.path)["sha256"]
     hash = hashlib.sha256()

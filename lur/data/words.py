@@ -1,4 +1,4 @@
-"""Next-word and tag prediction: sentences as rows of word ids, or as bags of words; vocabularies; cleaning."""
+"""Preparation for next-word and tag prediction: rows of word ids, bags of words, vocabularies, cleaning of text."""
 
 import html
 import re
@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int, UInt
 
-from lur.data.expected import Clients, check_limit, check_positive, check_text, texts
 from lur.data.ragged import Ragged
+from lur.data.requirements import Clients, check_limit, check_positive, check_text, first_texts
 from lur.data.store import Feature, Store
 
 PAD = 0
@@ -21,14 +21,23 @@ URL = b"<URL>"
 def next_word(
     store: Store, vocabulary: Sequence[bytes], *, max_examples: int | None = 128, length: int = 20
 ) -> Clients:
-    """Sentences as rows of ``length + 1`` word ids: the input is ``row[:-1]``, the target ``row[1:]``.
+    """Return sentences as rows of ``length + 1`` word ids: the input is ``row[:-1]``, the target ``row[1:]``.
 
-    With V words the ids are 1..V in the vocabulary's order, OOV V + 1, BOS V + 2, EOS V + 3, PAD 0. A row is
-    [BOS], the first `length` words and, if there were fewer, [EOS]. A client keeps its first `max_examples`.
+    With V words the ids are 1, ..., V in the order of the vocabulary, OOV V + 1, BOS V + 2, EOS V + 3, PAD 0. A row is
+    [BOS], the first `length` words and, if the sentence has fewer, [EOS].
+
+    Args:
+      store: clients with the text feature ``tokens``.
+      vocabulary: the words.
+      max_examples: the number of sentences that a client keeps, its first ones; None for all.
+      length: the length of an input.
+
+    Returns:
+      An iterator of (client id, examples) with the feature ``tokens`` of shape (n, length + 1).
     """
     V = len(vocabulary)
     oov, bos, eos = V + 1, V + 2, V + 3
-    table = Table(vocabulary, first=1, missing=oov)
+    table = WordIds(vocabulary, first=1, missing=oov)
     dtype = smallest_dtype(eos)
     check_positive("length", length)
     check_limit(max_examples)
@@ -36,7 +45,7 @@ def next_word(
 
     def rows(column: Ragged) -> UInt[np.ndarray, "n length+1"]:
         sentences = [text.split(b" ")[:length] for text in column.texts()]
-        ids, owner, lengths = table.flat(sentences)
+        ids, owner, lengths = table.flat_ids(sentences)
         tokens = np.full((len(sentences), length + 1), PAD, dtype)
         tokens[:, 0] = bos
         starts = np.cumsum(lengths) - lengths
@@ -45,7 +54,7 @@ def next_word(
         tokens[short, 1 + lengths[short]] = eos
         return tokens
 
-    return ((id, {"tokens": rows(texts(examples, "tokens", max_examples))}) for id, examples in store.items())
+    return ((id, {"tokens": rows(first_texts(examples, "tokens", max_examples))}) for id, examples in store.items())
 
 
 def tags(
@@ -56,29 +65,36 @@ def tags(
     max_examples: int | None = 500,
     normalise: Literal["sum", "mean"] = "sum",
 ) -> Clients:
-    """Sentences as sparse bags of words, and the tags to predict.
+    """Return sentences as sparse bags of words, and the tags to predict.
 
-    For each example, of ``tokens + ' ' + title``: `words`, the distinct word ids 0..V-1, rising; `weights`, one
-    per word; `tags`, the distinct tag ids, rising; unknown words and tags are left out. `known` counts the words
-    in the vocabulary and `total` all words, each as often as it occurs.
+    Args:
+      store: clients with the text features ``tokens``, ``title`` and ``tags``.
+      vocabulary: the words.
+      tags: the tags.
+      max_examples: the number of sentences that a client keeps, its first ones; None for all.
+      normalise: the denominator of the word frequencies. "sum": the number of known words, so that the weights of a
+        bag sum to 1, as the paper says. "mean": the number of all words, so that they sum to known / total, as in the
+        code on which the paper builds. ``known`` and ``total`` convert one into the other.
 
-    The weights of a bag are its words' frequencies: among the known words ("sum": they sum to 1, as the paper
-    says) or among all ("mean": they sum to known / total, as the code that the paper builds on computes). One
-    becomes the other through `known` and `total`. An example without a known word has an empty row.
+    Returns:
+      An iterator of (client id, examples). The words of an example are those of ``tokens + ' ' + title``. Its
+      features: ``words``, the distinct ids 0, ..., V - 1 of known words, rising; ``weights``, the frequency of each;
+      ``tags``, the distinct ids of known tags, rising; ``known``, the number of known words, and ``total``, of all
+      words, with repetitions. An example without a known word has an empty row.
     """
     if normalise not in ("sum", "mean"):
         raise ValueError(f"normalise must be 'sum' or 'mean', got {normalise!r}")
     check_limit(max_examples)
     for name in ("tokens", "title", "tags"):
         check_text(store, name)
-    word_table = Table(vocabulary, first=0, missing=len(vocabulary))
-    tag_table = Table(tags, first=0, missing=len(tags), name="tags")
+    word_ids = WordIds(vocabulary, first=0, missing=len(vocabulary))
+    tag_ids = WordIds(tags, first=0, missing=len(tags), name="tags")
 
     def bags(examples: Mapping[str, Feature]) -> dict[str, Feature]:
-        first, second, labels = (texts(examples, name, max_examples) for name in ("tokens", "title", "tags"))
+        first, second, labels = (first_texts(examples, name, max_examples) for name in ("tokens", "title", "tags"))
         sentences = [b"%s %s" % pair for pair in zip(first.texts(), second.texts(), strict=True)]
-        words, counts, total = word_table.bags([sentence.split() for sentence in sentences])
-        chosen, _, _ = tag_table.bags([text.split(b"|") for text in labels.texts()])
+        words, counts, total = word_ids.bags([sentence.split() for sentence in sentences])
+        chosen, _, _ = tag_ids.bags([text.split(b"|") for text in labels.texts()])
         row = np.repeat(np.arange(words.size), np.diff(words.offsets))
         known = np.bincount(row, counts, words.size).astype(np.int32)
         weights = counts / (known if normalise == "sum" else total)[row]
@@ -93,8 +109,8 @@ def tags(
     return ((id, bags(examples)) for id, examples in store.items())
 
 
-class Table(dict[bytes, int]):
-    """Word to id, in the vocabulary's order from `first`; every other word is `missing`."""
+class WordIds(dict[bytes, int]):
+    """The ids of words: `first`, `first` + 1, ... in the order of the vocabulary, `missing` for every other word."""
 
     def __init__(self, vocabulary: Sequence[bytes], *, first: int, missing: int, name: str = "vocabulary"):
         if isinstance(vocabulary, bytes | str) or not all(isinstance(word, bytes) for word in vocabulary):
@@ -108,10 +124,10 @@ class Table(dict[bytes, int]):
     def __missing__(self, word: bytes) -> int:
         return self.missing
 
-    def flat(
+    def flat_ids(
         self, rows: Sequence[Sequence[bytes]]
     ) -> tuple[Int[np.ndarray, "total"], Int[np.ndarray, "total"], Int[np.ndarray, "rows"]]:
-        """The ids of all words end to end, the row of each, and the rows' lengths."""
+        """Return the ids of all words end to end, the row of each word, and the length of each row."""
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         ids = np.fromiter(map(self.__getitem__, chain.from_iterable(rows)), np.int64, int(lengths.sum()))
         return ids, np.repeat(np.arange(len(rows)), lengths), lengths
@@ -119,8 +135,8 @@ class Table(dict[bytes, int]):
     def bags(
         self, rows: Sequence[Sequence[bytes]]
     ) -> tuple[Ragged, Int[np.ndarray, "values"], Int[np.ndarray, "rows"]]:
-        """The distinct known ids of each row, rising; how often each occurs; and how many words each row has."""
-        ids, owner, lengths = self.flat(rows)
+        """Return the distinct known ids of each row, rising, the count of each, and the number of words in each row."""
+        ids, owner, lengths = self.flat_ids(rows)
         base = self.missing + 1
         keys, counts = np.unique(owner * base + ids, return_counts=True)
         inside = keys % base != self.missing
@@ -130,26 +146,26 @@ class Table(dict[bytes, int]):
 
 
 def smallest_dtype(largest: int) -> type[np.uint16] | type[np.uint32]:
-    """uint16, which holds the paper's ids, or uint32 for a larger vocabulary."""
+    """Return uint16, which holds the paper's ids, or uint32 for a larger vocabulary."""
     return np.uint16 if largest < 2**16 else np.uint32
 
 
 def count_words(store: Store) -> list[tuple[bytes, int]]:
-    """Each word of `tokens` and the number of clients that use it: most first, equal ones in byte order."""
+    """Return each word of ``tokens`` and the number of clients that use it, most used first, ties in byte order."""
     return client_counts(store, "tokens", None)
 
 
 def count_tags(store: Store) -> list[tuple[bytes, int]]:
-    """Each tag and the number of clients that use it: most first, equal ones in byte order."""
+    """Return each tag and the number of clients that use it, most used first, ties in byte order."""
     return client_counts(store, "tags", b"|")
 
 
 def client_counts(store: Store, name: str, separator: bytes | None) -> list[tuple[bytes, int]]:
-    """Each piece of a text and the number of clients that have it. An empty piece is none."""
+    """Return each piece of a text feature, split at the separator, and the number of clients that use it."""
     check_text(store, name)
     counts: Counter[bytes] = Counter()
     for _, examples in store.items():
-        pieces = set((separator or b" ").join(texts(examples, name, None).texts()).split(separator))
+        pieces = set((separator or b" ").join(first_texts(examples, name, None).texts()).split(separator))
         counts.update(pieces - {b""})
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
@@ -159,13 +175,13 @@ PUNCTUATION = re.compile(rb"([!-&(-,./:-@\[-`{-~])")
 
 
 def clean_text(text: str | bytes) -> bytes:
-    """Text as Stack Overflow's was cleaned, words and punctuation apart by single spaces.
+    """Return text cleaned as in the Stack Overflow dataset, its words and punctuation separated by single spaces.
 
-    HTML is unescaped, an address becomes <URL>, what is not ASCII is dropped, the rest is lowercased, and every
-    punctuation mark but ' and - becomes a word of its own.
+    HTML is unescaped, URLs become <URL>, characters outside ASCII are removed, the rest is converted to lower case, and
+    every punctuation mark except ' and - becomes a separate word.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "ignore")
     pieces = LINK.split(html.unescape(text))
-    plain = (piece.encode("ascii", "ignore").lower() for piece in pieces)
-    return b" ".join((b" %s " % URL).join(PUNCTUATION.sub(rb" \1 ", piece) for piece in plain).split())
+    ascii_pieces = (piece.encode("ascii", "ignore").lower() for piece in pieces)
+    return b" ".join((b" %s " % URL).join(PUNCTUATION.sub(rb" \1 ", piece) for piece in ascii_pieces).split())

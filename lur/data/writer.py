@@ -1,4 +1,7 @@
-"""Writing a store: client after client, in memory for one client only, and whole or not at all."""
+"""Writing a store, on disk or in memory.
+
+On disk a store is written client by client, and it exists only once it is complete.
+"""
 
 import hashlib
 import json
@@ -16,10 +19,11 @@ from lur.data.ragged import Ragged, from_rows
 from lur.data.store import DTYPES, FORMAT, NAME, VERSION, Store, StoreError, feature_length, open_store
 
 Examples = Mapping[str, np.ndarray | Sequence[bytes] | Ragged]
+"""The examples of a client: each feature as an array, a list of byte strings (text), or a Ragged."""
 
 
 class Column:
-    """One file that grows, its SHA-256 growing with it."""
+    """A file of raw values that grows, and its SHA-256."""
 
     def __init__(self, path: Path):
         self.file: BinaryIO = path.open("xb")
@@ -40,17 +44,22 @@ class Column:
 
 
 class StoreWriter:
-    """``with StoreWriter(path, about) as out: out.add(id, examples)`` for each client.
+    """A writer of stores: ``with StoreWriter(path, about) as writer: writer.add(id, examples)`` for each client.
 
-    Everything goes into a folder beside `path`, which takes its name only when all is written; an error or
-    an interruption leaves nothing. Text is a list of bytes. All clients have the first one's features.
+    The files are written to a temporary folder next to `path`, which is renamed to `path` once the store is complete;
+    an error or an interruption leaves nothing behind. All clients must have the features of the first one.
+
+    Args:
+      path: the folder to create.
+      about: the provenance of the data, stored in the manifest.
+      replace: whether to replace an existing store.
     """
 
     def __init__(self, path: str | Path, about: Mapping[str, Any], *, replace: bool = False):
         self.path, self.about, self.replace = Path(path), dict(about), replace
         if self.path.exists() and not replace:
             raise StoreError(
-                f"{self.path}: expected a new store, found that it exists; remove it or choose another name"
+                f"{self.path}: expected a new store, found an existing one; remove it or choose another name"
             )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", suffix=".partial", dir=self.path.parent))
@@ -69,19 +78,19 @@ class StoreWriter:
         return self.columns[name]
 
     def add(self, id: str, examples: Examples) -> None:
-        """The next client. A client without examples is an error: it could not be trained on."""
+        """Append a client. A client without examples is an error, because it cannot be trained on."""
         if id in self.seen:
             raise StoreError(f"{self.path}: expected each client once, found {id!r} twice")
-        arrays = {name: column_of(name, feature) for name, feature in examples.items()}
-        described = {name: describe(name, array) for name, array in arrays.items()}
+        arrays = {name: stored_feature(name, feature) for name, feature in examples.items()}
+        entries = {name: manifest_entry(name, array) for name, array in arrays.items()}
         if not self.features:
             if not arrays:
                 raise StoreError(f"{self.path}, client {id!r}: expected at least one feature")
             self.features = {
                 name: {**entry, "values": 0, "width": 0} if entry["kind"] == "ragged" else entry
-                for name, entry in described.items()
+                for name, entry in entries.items()
             }
-            for name, entry in described.items():
+            for name, entry in entries.items():
                 self.column(name)
                 if entry["kind"] == "ragged":
                     self.column(f"{name}.offsets").append(np.zeros(1, np.int64))
@@ -89,8 +98,8 @@ class StoreWriter:
             name: {k: v for k, v in entry.items() if k not in ("values", "width")}
             for name, entry in self.features.items()
         }
-        if described != expected:
-            raise StoreError(f"{self.path}, client {id!r}: expected the features {expected}, found {described}")
+        if entries != expected:
+            raise StoreError(f"{self.path}, client {id!r}: expected the features {expected}, found {entries}")
         lengths = {name: feature_length(array) for name, array in arrays.items()}
         if len(set(lengths.values())) != 1 or 0 in lengths.values():
             raise StoreError(
@@ -117,7 +126,7 @@ class StoreWriter:
         self.columns["ids.offsets"].append(np.array([self.columns["ids"].bytes], np.int64))
 
     def finish(self) -> Store:
-        """Close the files, write the manifest, and give the folder its name."""
+        """Close the files, write the manifest, and rename the temporary folder."""
         if not self.clients:
             raise StoreError(f"{self.path}: expected at least one client, found none")
         checksums = {f"{name}.bin": column.close() for name, column in self.columns.items()}
@@ -155,8 +164,8 @@ class StoreWriter:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def column_of(name: str, feature: np.ndarray | Sequence[bytes] | Ragged) -> np.ndarray | Ragged:
-    """A feature as it is stored."""
+def stored_feature(name: str, feature: np.ndarray | Sequence[bytes] | Ragged) -> np.ndarray | Ragged:
+    """Return a feature as an array or a Ragged."""
     if isinstance(feature, Ragged | np.ndarray):
         return feature
     if not all(isinstance(row, bytes) for row in feature):
@@ -164,8 +173,8 @@ def column_of(name: str, feature: np.ndarray | Sequence[bytes] | Ragged) -> np.n
     return from_rows(feature)
 
 
-def describe(name: str, array: np.ndarray | Ragged) -> dict[str, Any]:
-    """What the manifest says of a feature."""
+def manifest_entry(name: str, array: np.ndarray | Ragged) -> dict[str, Any]:
+    """Return the manifest's entry of a feature."""
     values = array.values if isinstance(array, Ragged) else array
     if not NAME.fullmatch(name) or name in ("offsets", "ids"):
         raise StoreError(f"expected a feature name of letters, digits and _, found {name!r}")
@@ -179,20 +188,32 @@ def describe(name: str, array: np.ndarray | Ragged) -> dict[str, Any]:
 def write_store(
     path: str | Path, clients: Iterable[tuple[str, Examples]], about: Mapping[str, Any], *, replace: bool = False
 ) -> Store:
-    """A store on disk of all the clients."""
-    with StoreWriter(path, about, replace=replace) as out:
+    """Write a store to disk and return it, memory-mapped.
+
+    Args:
+      path: the folder to create.
+      clients: (client id, examples) for each client.
+      about: the provenance of the data.
+      replace: whether to replace an existing store.
+    """
+    with StoreWriter(path, about, replace=replace) as writer:
         for id, examples in clients:
-            out.add(id, examples)
+            writer.add(id, examples)
     return open_store(path)
 
 
 def in_memory(clients: Iterable[tuple[str, Examples]], about: Mapping[str, Any] | None = None) -> Store:
-    """A store in memory of all the clients."""
+    """Return a store in memory.
+
+    Args:
+      clients: (client id, examples) for each client; all clients must have the same features.
+      about: the provenance of the data.
+    """
     ids: list[bytes] = []
     parts: dict[str, list[np.ndarray | Ragged]] = {}
     offsets = [0]
     for id, examples in clients:
-        arrays = {name: column_of(name, feature) for name, feature in examples.items()}
+        arrays = {name: stored_feature(name, feature) for name, feature in examples.items()}
         if ids and set(arrays) != set(parts):
             raise StoreError(f"client {id!r}: expected the features {sorted(parts)}, found {sorted(arrays)}")
         lengths = {name: feature_length(a) for name, a in arrays.items()}
@@ -204,12 +225,12 @@ def in_memory(clients: Iterable[tuple[str, Examples]], about: Mapping[str, Any] 
         offsets.append(offsets[-1] + next(iter(lengths.values())))
     if not ids:
         raise StoreError("expected at least one client, found none")
-    features = {name: joined(arrays) for name, arrays in parts.items()}
+    features = {name: concatenated(arrays) for name, arrays in parts.items()}
     return Store(features, np.array(offsets, np.int64), from_rows(ids), dict(about or {}))
 
 
-def joined(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
-    """Clients' features, one after the other."""
+def concatenated(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
+    """Return one feature of several clients, end to end."""
     if not isinstance(parts[0], Ragged):
         return np.concatenate([np.asarray(part) for part in parts])
     values = np.concatenate([np.asarray(part.values) for part in parts if isinstance(part, Ragged)])

@@ -1,4 +1,4 @@
-"""Generated federated datasets, with nothing to download: stand-ins for the four of the paper.
+"""Generated federated datasets: stand-ins for the paper's four, without any download.
 
 ========================  =====================  ==========================================
 module                    stands in for          a client is
@@ -9,7 +9,7 @@ module                    stands in for          a client is
 `generate.posts`          Stack Overflow         a user: creation_date, score, tags, title, tokens, type
 ========================  =====================  ==========================================
 
-Each has ``clients(num_clients, *, seed, heterogeneity, ...)``, an iterator of ``(client id, features)``
-with the feature names and the types of TensorFlow Federated. ``heterogeneity`` is 0 where all clients
-draw from one distribution, 1 by default, and more where they differ more.
+Each module has ``clients(num_clients, *, seed, heterogeneity, ...)``, which returns an iterator of
+``(client id, features)`` with the feature names and types of TensorFlow Federated. At ``heterogeneity`` 0 all clients
+draw from one distribution; the default is 1, and clients differ more as it grows.
 """

@@ -1,4 +1,4 @@
-"""Invented words, pronounceable and all different, and the frequencies that words have."""
+"""Invented words, pronounceable and all different, and word frequencies."""
 
 from collections.abc import Mapping
 
@@ -12,29 +12,35 @@ CODAS = {"": 5, "n": 3, "r": 3, "s": 3, "t": 3, "l": 2, "d": 2, "m": 2, "nd": 1,
 CODAS |= {"nt": 1, "th": 1, "y": 1, "x": 0.2}
 
 
-def sounds(rng: np.random.Generator, table: Mapping[str, float], *shape: int) -> np.ndarray:
-    """Sounds of one table by weight."""
+def draw_sounds(rng: np.random.Generator, table: Mapping[str, float], *shape: int) -> np.ndarray:
+    """Return an array of sounds drawn from a table of weights."""
     weights = np.array([*table.values()])
     return np.array([*table], object)[rng.choice(len(table), size=shape, p=weights / weights.sum())]
 
 
-def invented(rng: np.random.Generator, n: int, lengths: tuple[float, ...] = (0.25, 0.5, 0.25)) -> list[str]:
-    """n different words of two letters or more; `lengths` are the shares of words with 1, 2, ... syllables."""
-    found: dict[str, None] = {}
-    while len(found) < n:
+def invented_words(rng: np.random.Generator, n: int, lengths: tuple[float, ...] = (0.25, 0.5, 0.25)) -> list[str]:
+    """Return n different words of at least two letters.
+
+    Args:
+      rng: the source of randomness.
+      n: the number of words.
+      lengths: the shares of words with 1, 2, ... syllables.
+    """
+    words: dict[str, None] = {}
+    while len(words) < n:
         counts = rng.choice(len(lengths), size=n, p=np.array(lengths) / sum(lengths)) + 1
-        syllables = sounds(rng, ONSETS, n, len(lengths)) + sounds(rng, VOWELS, n, len(lengths))
-        codas = sounds(rng, CODAS, n)
-        bare = rng.random(n) < 0.15  # words that begin with their vowel
-        for row, count, coda, short in zip(syllables, counts, codas, bare, strict=True):
+        syllables = draw_sounds(rng, ONSETS, n, len(lengths)) + draw_sounds(rng, VOWELS, n, len(lengths))
+        codas = draw_sounds(rng, CODAS, n)
+        starts_with_vowel = rng.random(n) < 0.15
+        for row, count, coda, is_vocalic in zip(syllables, counts, codas, starts_with_vowel, strict=True):
             word = "".join(row[:count]) + coda
-            word = word.lstrip("bcdfghjklmnpqrstvwxyz") if short else word
+            word = word.lstrip("bcdfghjklmnpqrstvwxyz") if is_vocalic else word
             if len(word) > 1:
-                found.setdefault(word)
-    return list(found)[:n]
+                words.setdefault(word)
+    return list(words)[:n]
 
 
 def zipf(n: int, exponent: float = 1.0, shift: float = 2.7) -> np.ndarray:
-    """Frequencies by rank, Zipf's law as Mandelbrot bent it: (rank + shift)^(-exponent), summing to 1."""
+    """Return the frequencies of the Zipf-Mandelbrot law by rank, (rank + shift)^(-exponent), which sum to 1."""
     weights = (np.arange(1, n + 1) + shift) ** -exponent
     return weights / weights.sum()

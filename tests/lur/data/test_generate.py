@@ -123,7 +123,7 @@ class TestHandwriting:
         """A skeleton has few pixels with four neighbours or more, and the two dotted letters have two pieces."""
         from scipy.ndimage import label
 
-        lines = handwriting.strokes("DejaVuSans") == 0
+        lines = handwriting.distance_fields("DejaVuSans") == 0
         pieces = {c: label(line, np.ones((3, 3)))[1] for c, line in zip(handwriting.CHARACTERS, lines, strict=True)}
         assert {c for c, count in pieces.items() if count != 1} == {"i", "j"}
         assert 20 < lines.sum((1, 2)).mean() < 200
@@ -318,6 +318,6 @@ class TestPosts:
 
 
 def test_invented_words_are_different_and_lowercase():
-    found = vocabulary.invented(np.random.default_rng(0), 5000)
+    found = vocabulary.invented_words(np.random.default_rng(0), 5000)
     assert len(set(found)) == 5000
     assert all(word.isascii() and word.isalpha() and word.islower() and len(word) > 1 for word in found)

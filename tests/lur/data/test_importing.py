@@ -102,7 +102,7 @@ def test_the_built_in_data_can_be_looked_at(lur, tmp_path, task):
         (["import", "roles-json", "text.h5", "s"], "text.h5"),
         (["import", "pen-npz", "text.h5", "s"], "text.h5"),
         (["import", "tfds", "nothing_prepared", "s", "--data-dir", "."], "nothing_prepared"),
-        (["import", "leaf", "text.h5", "text.h5"], "text.h5: expected a new store, found that it exists"),
+        (["import", "leaf", "text.h5", "text.h5"], "text.h5: expected a new store, found an existing one"),
         (["info", "none"], "none: expected the folder of a store, found nothing"),
         (["show", "digits"], "task must be one of femnist"),
     ],

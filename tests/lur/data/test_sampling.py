@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lur.data.sampling import (
-    below,
     client_key,
     round_key,
     sample_clients,
     shuffled_epochs,
     steps_of_epochs,
+    uniform_integers,
     with_replacement,
 )
 
@@ -66,10 +66,10 @@ def test_more_clients_than_there_are(M):
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n=st.one_of(st.integers(1, 2**31 - 1), st.integers(1, 300)))
-def test_below_is_the_upper_half_of_the_exact_product(seed, n):
+def test_uniform_integers_are_the_upper_half_of_the_exact_product(seed, n):
     key = jax.random.key(np.uint32(seed))
     bits = np.asarray(jax.random.bits(key, (4,), np.uint32)).tolist()
-    assert np.asarray(below(key, (4,), np.int32(n))).tolist() == [u * n >> 32 for u in bits]
+    assert np.asarray(uniform_integers(key, (4,), np.int32(n))).tolist() == [u * n >> 32 for u in bits]
 
 
 def test_with_replacement_is_uniform_over_the_client():

@@ -92,7 +92,7 @@ def test_interrupted_writing_leaves_nothing(tmp_path):
 
 def test_an_existing_store_is_kept_unless_replaced(tmp_path):
     write_store(tmp_path / "s", [small(1)], {})
-    with pytest.raises(StoreError, match="exists"):
+    with pytest.raises(StoreError, match="found an existing one"):
         StoreWriter(tmp_path / "s", {})
     assert open_store(tmp_path / "s").clients == 1
     assert write_store(tmp_path / "s", [small(1), small(2)], {}, replace=True).clients == 2

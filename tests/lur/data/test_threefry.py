@@ -1,4 +1,4 @@
-"""The bits of `jax.random`, written out: one oracle is JAX's own, the other the vectors of the generator's authors."""
+"""Threefry against `jax.random` and against the test vectors of its authors."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lur.data.threefry import bits, fold_in, key_of, mixed
+from lur.data.threefry import bits, fold_in, key_of, threefry2x32
 
 WORD = st.integers(0, 2**32 - 1)
 ONES = 0xFFFFFFFF
@@ -22,14 +22,14 @@ ONES = 0xFFFFFFFF
     ],
 )
 def test_known_answers(key, counter, expected):
-    """Random123's known answers of threefry2x32 with 20 rounds."""
+    """The test vectors of Random123 for threefry2x32 with 20 rounds."""
     words = [tuple(jnp.uint32(word) for word in pair) for pair in (key, counter)]
-    assert tuple(int(word) for word in mixed(*words)) == expected
+    assert tuple(int(word) for word in threefry2x32(*words)) == expected
 
 
 @settings(deadline=None, max_examples=30)
 @given(WORD, st.integers(0, 2**31 - 1), st.sampled_from([(), (1,), (7,), (3, 5), (0,)]))
-def test_the_same_as_jax(seed, data, shape):
+def test_same_bits_as_jax(seed, data, shape):
     key, theirs = key_of(np.uint32(seed)), jax.random.key(np.uint32(seed), impl="threefry2x32")
     assert (jax.random.key_data(fold_in(key, data)) == jax.random.key_data(jax.random.fold_in(theirs, data))).all()
     found = bits(key, shape)
@@ -37,7 +37,7 @@ def test_the_same_as_jax(seed, data, shape):
     np.testing.assert_array_equal(found, jax.random.bits(theirs, shape, jnp.uint32))
 
 
-def test_the_same_as_jax_for_many_keys_at_once():
+def test_same_bits_as_jax_for_many_keys():
     data = np.arange(20, dtype=np.int32)
     keys = jax.jit(jax.vmap(lambda i: fold_in(key_of(3), i)))(data)
     theirs = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(3, impl="threefry2x32"), i))(data)
@@ -51,6 +51,6 @@ def test_draws_do_not_depend_on_the_default_generator():
         np.testing.assert_array_equal(bits(key_of(5), (3,)), before)
 
 
-def test_too_many():
+def test_too_large_a_shape_is_refused():
     with pytest.raises(ValueError, match="shape must have fewer than 2"):
         bits(key_of(0), (2**16, 2**16))
