@@ -1,4 +1,6 @@
-"""`surrogate_of` against closed forms for every client of the zoo, lur's own clients and a stranger's."""
+"""`surrogate_of` against closed forms, for the clients of `theory.clients`, lur's clients and one written by hand."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ import pytest
 import lur
 import theory
 import theory.maml
-from tests.lur.problems import quadratic_loss, random_quadratic
+from tests.lur.problems import descent_batches, quadratic_loss, random_quadratic
 from theory import clients, methods
 
 pytestmark = pytest.mark.x64
@@ -20,20 +22,19 @@ D = np.array([[1.0, 0.3, 0.0], [0.3, 2.0, 0.1], [0.0, 0.1, 0.5]])
 ONES = (1.0,) * K
 
 
-def close(found, expected):
-    """To 1e-10, relative to the largest entry."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape
-    assert np.abs(found - expected).max() <= 1e-10 * np.abs(expected).max()
+def close(actual, expected):
+    """Asserts agreement to 1e-10, relative to the largest entry."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= 1e-10 * np.abs(expected).max()
 
 
-def of_lur(**options):
-    """lur's InnerLoop as a client function."""
-    theta, gamma = options.pop("theta", THETA), options.pop("gamma", GAMMA)
-    return lambda batches, x: lur.inner_loop(quadratic_loss, x, batches, gamma, theta, **options)[0]
+def lur_client(theta=THETA, **options):
+    """lur's InnerLoop as a client ``(params, batches, gamma) -> (update, loss_before)``."""
+    return functools.partial(lur.inner_loop, quadratic_loss, theta=theta, **options)
 
 
-def of_stranger(batches, x):
+def handwritten_client(batches, x):
     y = x
     for A, c in zip(*batches, strict=True):
         y = y - GAMMA * (A @ (y - c)[..., None])[..., 0].mean(0)
@@ -76,20 +77,29 @@ CLOSED = {
     ),
     "MAML": (clients.maml(GAMMA, 2), lambda A: theory.distortion(A, GAMMA, lur.theta.maml(2)) @ A),
     "model delta": (clients.delta(GAMMA, K), lambda A: GAMMA * delta_over_gamma(A)),
-    "a stranger's": (of_stranger, delta_over_gamma),
-    "lur SGD": (of_lur(), lambda A: theory.distortion(A, GAMMA, THETA) @ A),
-    "lur varying": (of_lur(gamma=GAMMAS), lambda A: methods.varying_distortion(A, GAMMAS, THETA) @ A),
-    "lur prox": (of_lur(prox=RHO), lambda A: methods.prox_distortion(A, GAMMA, THETA, RHO) @ A),
-    "lur prox, raw": (
-        of_lur(prox=RHO, send="raw"),
+    "handwritten": (handwritten_client, delta_over_gamma),
+    "without a rate, lur": (
+        lambda batches, x: lur.inner_loop(quadratic_loss, x, batches, GAMMA, THETA)[0],
+        lambda A: theory.distortion(A, GAMMA, THETA) @ A,
+    ),
+}
+LUR_CLIENTS = {
+    "SGD": (lur_client(), GAMMA, lambda A: theory.distortion(A, GAMMA, THETA) @ A),
+    "varying steps": (lur_client(), GAMMAS, lambda A: methods.varying_distortion(A, GAMMAS, THETA) @ A),
+    "prox": (lur_client(prox=RHO), GAMMA, lambda A: methods.prox_distortion(A, GAMMA, THETA, RHO) @ A),
+    "prox, raw": (
+        lur_client(prox=RHO, send="raw"),
+        GAMMA,
         lambda A: methods.prox_distortion(A, GAMMA, THETA, RHO, raw=True) @ A,
     ),
-    "lur heavy ball": (
-        of_lur(step=lambda rate: optax.sgd(rate, momentum=BETA)),
+    "heavy ball": (
+        lur_client(step=lambda rate: optax.sgd(rate, momentum=BETA)),
+        GAMMA,
         lambda A: methods.momentum_hessian(A, GAMMA, BETA, THETA),
     ),
-    "lur MAML": (
-        lambda batches, x: lur.maml.maml_gradient(quadratic_loss, x, batches, GAMMA, 2),
+    "MAML": (
+        lambda params, batches, gamma: (lur.maml.maml_gradient(quadratic_loss, params, batches, gamma, 2), 0.0),
+        GAMMA,
         lambda A: theory.distortion(A, GAMMA, lur.theta.maml(2)) @ A,
     ),
 }
@@ -103,10 +113,32 @@ def product(matrices):
 
 
 @pytest.mark.parametrize("name", CLOSED)
-def test_every_client_has_the_surrogate_of_its_closed_form(name):
+def test_surrogate_is_the_closed_form(name):
     client, hessian = CLOSED[name]
     A, c, p = random_quadratic(7, 4, 3)
-    found = theory.surrogate_of(client, theory.Problem(A, c, p), steps=K)
+    check_closed_form(theory.surrogate_of(client, theory.Problem(A, c, p), steps=K), hessian, A, c, p)
+
+
+@pytest.mark.parametrize("name", LUR_CLIENTS)
+def test_lur_clients_have_the_surrogate_of_their_closed_form(name):
+    """The client that `lur.from_client` runs is the one that `surrogate_of` takes."""
+    client, gamma, hessian = LUR_CLIENTS[name]
+    A, c, p = random_quadratic(7, 4, 3)
+    check_closed_form(theory.surrogate_of(client, theory.Problem(A, c, p), gamma=gamma, steps=K), hessian, A, c, p)
+
+
+def test_the_same_client_in_lur_converges_to_the_minimizer_of_its_surrogate():
+    A, c, p = random_quadratic(7, 4, 3)
+    client = lur_client(prox=RHO)
+    surrogate = theory.surrogate_of(client, theory.Problem(A, c, p), gamma=GAMMA, steps=K)
+    method = lur.from_client(client, optax.sgd, steps=K)
+    state, batches = method.init(jnp.zeros(3), GAMMA, 0.1), descent_batches(A, c, K)
+    end = theory.fixed_point_of(lambda x: method.round(state._replace(params=x), batches, p)[0].params, state.params)
+    close(end.state, surrogate.minimizer)
+    close(end.matrix, np.eye(3) - 0.1 * surrogate.hessian)
+
+
+def check_closed_form(found, hessian, A, c, p):
     expected = np.asarray(hessian(A))
     close(found.client_hessians, expected)
     close(found.client_minimizers, c)
@@ -149,11 +181,15 @@ def examples(n=2, m=3, d=2):
     return theory.StochasticProblem(A_z.reshape(n, m, d, d), c_z.reshape(n, m, d))
 
 
-@pytest.mark.parametrize("of", [clients.sgd(GAMMA, (1.0, 2.0)), of_lur(theta=(1.0, 2.0))], ids=["zoo", "lur"])
-def test_mini_batches_average_to_the_distortion_of_the_mean(of):
+@pytest.mark.parametrize(
+    ("client", "gamma"),
+    [(clients.sgd(GAMMA, (1.0, 2.0)), None), (lur_client(theta=(1.0, 2.0)), GAMMA)],
+    ids=["theory", "lur"],
+)
+def test_mini_batches_average_to_the_distortion_of_the_mean(client, gamma):
     """Theorem 1, by every sequence of mini-batches."""
     stochastic = examples()
-    found = theory.surrogate_of(of, stochastic, steps=2, B=2)
+    found = theory.surrogate_of(client, stochastic, gamma=gamma, steps=2, B=2)
     close(found.client_hessians, theory.client_hessians(stochastic.problem, GAMMA, (1.0, 2.0)))
     close(found.client_minimizers, stochastic.problem.c)
 
@@ -205,7 +241,7 @@ ASYMMETRIC = {
 
 
 @pytest.mark.parametrize("name", ASYMMETRIC)
-def test_the_three_without_a_loss_are_found(name):
+def test_clients_without_a_loss_are_recognised(name):
     client, options = ASYMMETRIC[name]
     c = np.array([[1.0, -1.0], [0.0, 2.0]])
     problem = theory.StochasticProblem(A_2[None], c[None]) if options else theory.Problem(A_2, c)
@@ -227,35 +263,86 @@ def test_a_delta_has_a_loss_in_the_preconditioners_own_metric():
     np.testing.assert_allclose(scaled, scaled.T, rtol=1e-12)
 
 
-def test_a_loss_without_a_minimum_is_told():
+def test_verdict_names_a_loss_without_a_minimum():
     found = theory.surrogate_of(clients.sgd(1.5, (1.0, 1.0)), theory.two_clients(), steps=2)
     assert found.has_loss
     assert "without a strict minimum: the Hessian has the eigenvalue -0.75" in found.verdict
 
 
-def test_what_has_no_surrogate_is_refused():
+def test_bad_clients_and_rounds_are_refused():
     problem = theory.two_clients()
-    signs = of_lur(theta=(1.0, 1.0), step=optax.sign_sgd)
+    signs = lur_client(theta=(1.0, 1.0), step=optax.sign_sgd)
     with pytest.raises(ValueError, match="client_fn must be affine in x"):
-        theory.surrogate_of(signs, problem, steps=2)
-    with pytest.raises(ValueError, match=r"client_fn must send a message of shape \(1,\)"):
+        theory.surrogate_of(signs, problem, gamma=GAMMA, steps=2)
+    with pytest.raises(ValueError, match=r"client_fn must return an update of shape \(1,\)"):
         theory.surrogate_of(lambda batches, x: jnp.concatenate([x, x]), problem)
+    with pytest.raises(ValueError, match=r"client_fn must return \(update, loss_before\) if gamma is given"):
+        theory.surrogate_of(lambda params, batches, gamma: gamma * params, problem, gamma=GAMMA)
     with pytest.raises(ValueError, match="drawing must be"):
-        theory.surrogate_of(of_stranger, problem, drawing="some")  # pyright: ignore
+        theory.surrogate_of(handwritten_client, problem, drawing="some")  # pyright: ignore
     uneven = theory.StochasticProblem(np.ones((1, 2, 1, 1)), np.ones((1, 2, 1)), np.array([[0.3, 0.7]]))
     with pytest.raises(ValueError, match="p_z must be uniform"):
-        theory.surrogate_of(of_stranger, uneven, drawing="ordered")
+        theory.surrogate_of(handwritten_client, uneven, drawing="ordered")
     with pytest.raises(ValueError, match="too many to enumerate"):
-        theory.surrogate_of(of_stranger, examples(m=3), steps=20)
+        theory.surrogate_of(handwritten_client, examples(m=3), steps=20)
     with pytest.raises(ValueError, match="single fixed point"):
         theory.fixed_point_of(lambda x: x, np.zeros(2))
     with pytest.raises(ValueError, match="round_fn must be affine"):
         theory.fixed_point_of(jnp.cos, np.zeros(2))
+    with pytest.raises(ValueError, match="like must have floating-point leaves"):
+        theory.fixed_point_of(lambda t: t + 1, 0)
+    with pytest.raises(ValueError, match="round_fn must return a state like"):
+        theory.fixed_point_of(lambda x: (x, x), np.zeros(2))
 
 
-def test_single_precision_around_it_does_not_matter():
+def test_own_state_is_the_fourth_argument():
+    """FedNova through the signature with a rate: what differs between clients follows gamma."""
+    A, c, p = random_quadratic(9, 4, 3)
+    steps = np.array([1, 2, 4, 3])
+
+    def client(params, batches, gamma, own_steps):
+        return clients.uneven(gamma, normalised=True)(batches, params, own_steps), 0.0
+
+    problem = theory.Problem(A, c, p)
+    found = theory.surrogate_of(client, problem, gamma=GAMMA, steps=4, own=steps)
+    expected = theory.surrogate_of(clients.uneven(GAMMA, normalised=True), problem, steps=4, own=steps)
+    close(found.client_hessians, expected.client_hessians)
+
+
+def test_fixed_point_holds_integer_leaves():
+    """A round counter is not part of the affine state."""
+    state = {"x": np.array([3.0, -1.0]), "round": 7, "seen": np.array([1, 2])}
+
+    def round_fn(state):
+        return {"x": 0.5 * state["x"] + 1, "round": state["round"] + 1, "seen": 2 * state["seen"]}
+
+    end = theory.fixed_point_of(round_fn, state)
+    close(end.state["x"], [2.0, 2.0])
+    close(end.matrix, 0.5 * np.eye(2))
+    assert end.radius == 0.5
+    assert end.state["round"] == 7
+    assert end.state["seen"].tolist() == [1, 2]
+
+
+def test_fixed_point_of_a_lur_round_with_server_momentum():
+    """The state of a round is the model and the server's momentum; rates and counters stay outside."""
+    A, c, p = random_quadratic(12, 3, 2)
+    method = lur.local_update(quadratic_loss, (1.0, 1.0), server=lambda rate: optax.sgd(rate, momentum=0.5))
+    state, batches = method.init(jnp.zeros(2), 0.2, 0.1), descent_batches(A, c, 2)
+    memory = next(name for name in state._fields if name in ("server_state", "optimizer_state", "opt_state"))
+
+    def round_fn(pair):
+        after = method.round(state._replace(params=pair[0], **{memory: pair[1]}), batches, p)[0]
+        return after.params, getattr(after, memory)
+
+    end = theory.fixed_point_of(round_fn, (state.params, getattr(state, memory)))
+    close(end.state[0], theory.surrogate_minimizer(theory.Problem(A, c, p), 0.2, (1.0, 1.0)))
+    assert 0 < end.radius < 1
+
+
+def test_results_are_float64_in_a_single_precision_program():
     with jax.enable_x64(False):
-        found = theory.surrogate_of(of_stranger, theory.two_clients(), steps=2)
+        found = theory.surrogate_of(handwritten_client, theory.two_clients(), steps=2)
         close(found.minimizer, theory.surrogate_minimizer(theory.two_clients(), GAMMA, (1.0, 1.0)))
         assert found.minimizer.dtype == jnp.float64
         assert "strictly convex" in str(found)
