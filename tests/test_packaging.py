@@ -110,6 +110,7 @@ def test_the_wheel_holds_lur_and_theory_alone(tmp_path):
             'lur.runs needs orbax-checkpoint: pip install "lur-jax[runs]"',
         ),
         ("import theory.exact", 'theory.exact needs python-flint: pip install "lur-jax[exact]"'),
+        ("import theory.reports.typeset", 'theory.reports needs latex2mathml: pip install "lur-jax[exact]"'),
         ("import theory.claims", 'theory.exact needs python-flint: pip install "lur-jax[exact]"'),
     ],
 )

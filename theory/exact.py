@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-try:
+from theory._extras import exact_extra
+
+with exact_extra("theory.exact"):
     import flint
     from flint import arb, fmpq
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        'theory.exact needs python-flint: pip install "lur-jax[exact]"', name=error.name
-    ) from None
 
 PRECISION = 256
 flint.ctx.prec = PRECISION

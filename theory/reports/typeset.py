@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, tostring
 
-from latex2mathml.converter import Converter
+from theory._extras import exact_extra
+
+with exact_extra("theory.reports"):
+    from latex2mathml.converter import Converter
 
 ELEMENTS = """
     math mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd mstyle
