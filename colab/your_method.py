@@ -209,4 +209,4 @@ plt.show()
 # %% [markdown]
 # More: [What does my method optimise?](../docs/surrogate.md) lists twenty clients with closed forms;
 # [How large will the error be?](../docs/predict.md) has mini-batches and noise as well;
-# [Does it carry over to networks?](../docs/diagnose.md)
+# [Does it apply to networks?](../docs/diagnose.md)
