@@ -35,7 +35,7 @@ checkout = next(
 if importlib.util.find_spec("lur") is None and checkout is not None:
     sys.path.insert(0, str(checkout))
 elif importlib.util.find_spec("lur") is None:
-    # %pip install -q git+https://github.com/LUR_OWNER/lur
+    # %pip install -q "lur-jax[all] @ git+https://github.com/LUR_OWNER/lur"
     pass
 
 # %%

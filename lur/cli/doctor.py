@@ -197,8 +197,7 @@ def report_lines(findings: Mapping[str, Any]) -> list[str]:
         access = "writable" if status["writable"] else "NOT WRITABLE"
         row(name, f"{status['path']}, {access}, {status['free'] / 1e9:.0f} GB free")
     row("kept", ", ".join(f"{name} {bytes / 1e6:.0f} MB" for name, bytes in findings["kept"].items()) or "nothing yet")
-    present = [extra for extra, complete in findings["extras"].items() if complete]
-    row("extras", ", ".join(present) or "none")
-    for extra in (extra for extra in findings["extras"] if extra not in present):
-        row("", f'{extra} is not installed: pip install "lur-jax[{extra}]", or -e ".[{extra}]" in a checkout')
+    row("extras", ", ".join(extra for extra, complete in findings["extras"].items() if complete) or "none")
+    if missing := ",".join(extra for extra, complete in findings["extras"].items() if not complete):
+        row("missing", f'{missing}: pip install "lur-jax[{missing}]", or -e ".[{missing}]" in a checkout')
     return [*lines, *(f"care needed  {line}" for line in findings["advice"] or ["none"])]

@@ -57,7 +57,7 @@ def test_notebook_opens_in_colab_and_installs_in_one_cell(path):
     repository = project["urls"]["Repository"]
     place = repository.removeprefix("https://github.com/")
     assert f"(https://colab.research.google.com/github/{place}/blob/main/colab/{path.name})" in first.source
-    assert f"%pip install -q git+{repository}\n" in install.source
+    assert f'%pip install -q "lur-jax[all] @ git+{repository}"\n' in install.source
     assert not any("pip install" in cell.source for cell in others if cell.cell_type == "code")
     for link in re.findall(r"\]\(([\w./]+)\)", "".join(cell.source for cell in (first, *others))):
         assert (COLAB / link).exists(), link
