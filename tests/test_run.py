@@ -265,3 +265,12 @@ def test_a_linked_venv_is_never_cleared(checkout, tmp_path):
     assert done.returncode == 1
     assert "is a link to an environment that does not fit this checkout; remove the link" in done.stderr
     assert (other / "keep").exists()
+
+
+def test_a_venv_made_by_hand_is_kept(checkout):
+    checkout.run("verify")
+    (checkout.venv / "run.stamp").unlink()
+    (checkout.venv / "mine").touch()
+    assert checkout.run("verify").returncode == 0
+    assert checkout.calls == [*FRESH, "run", "lur"]
+    assert (checkout.venv / "mine").exists()
