@@ -1,12 +1,11 @@
-"""`lur data`: import, look at and list client stores."""
+"""`lur data`: import, inspect and list client stores."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from lur.cli.bars import bar
-from lur.cli.output import Json, check_json, speaker, write_json
+from lur.cli.output import Json, check_json, progress_bar, speaker, write_json
 
 
 def import_(
@@ -28,29 +27,29 @@ def import_(
     """Read a dataset into a new store: lur data import tff-hdf5 fed_emnist_train.h5 femnist.store
 
     Args:
-        format: Format of the file; `lur data list` explains them.
-        path: The file, archive or folder (for tfds also a dataset's name).
-        store: The folder to make.
-        split: Which split, where a file has several.
-        partition: tfds: how examples are dealt to clients.
-        clients: tfds: how many clients.
-        alpha: tfds: the Dirichlet parameter.
-        column: tfds: the feature that tells clients apart.
-        data_dir: tfds: where prepared datasets are.
-        seed: tfds: seed of the partition.
+        format: Format of the file; `lur data list` describes the formats.
+        path: The file, archive or folder (with tfds also the name of a dataset).
+        store: The folder to create.
+        split: The split to read, if a file has several.
+        partition: tfds: how examples are assigned to clients.
+        clients: tfds: number of clients.
+        alpha: tfds: parameter of the Dirichlet distribution.
+        column: tfds: the feature that identifies the client.
+        data_dir: tfds: folder of prepared datasets.
+        seed: tfds: random seed of the partition.
         quiet: Print nothing.
     """
     from lur.data.importing import Options, import_store
 
     check_json(json)
     options = Options(split, partition, clients, alpha, column, data_dir, seed)
-    with bar(quiet) as progress:
-        task = progress.add_task("clients", total=None)
-        made = import_store(
-            format, path, store, options, lambda done, total: progress.update(task, completed=done, total=total)
+    with progress_bar(quiet) as bar:
+        line = bar.add_task("clients", total=None)
+        imported = import_store(
+            format, path, store, options, lambda done, total: bar.update(line, completed=done, total=total)
         )
-    speaker(quiet, json)(f"{store}: {made.clients:,} clients, {made.examples:,} examples")
-    write_json(json, {"store": store, "clients": made.clients, "examples": made.examples})
+    speaker(quiet, json)(f"{store}: {imported.clients:,} clients, {imported.examples:,} examples")
+    write_json(json, {"store": store, "clients": imported.clients, "examples": imported.examples})
     return 0
 
 
@@ -59,11 +58,11 @@ def info(
     verify: bool = False,
     json: Json = None,
 ) -> int:
-    """Say what is in a store, its counts, features, sizes and provenance: lur data info femnist.store
+    """Describe a store: its counts, features, sizes and provenance: lur data info femnist.store
 
     Args:
         store: The folder of the store.
-        verify: Also read every file and compare its checksum.
+        verify: Also read every file and verify its checksum.
     """
     import numpy as np
 
@@ -89,12 +88,12 @@ def info(
     for name, value in manifest["about"].items():
         print(f"  {name:12} {value}")
     if verify:
-        print("  all checksums agree")
+        print("  all checksums match")
     return 0
 
 
 def list_(json: Json = None) -> int:
-    """List the formats that can be imported, and the built-in data of each task: lur data list"""
+    """List the formats that can be imported and the built-in data of each task: lur data list"""
     from lur.data.importing import READERS
     from lur.tasks.built_in import GENERATORS
 
@@ -105,7 +104,7 @@ def list_(json: Json = None) -> int:
     print("formats:")
     for name, reader in READERS.items():
         print(f"  {name:12} {reader.about}")
-    print("generated stand-ins, used by `lur train` when no store is given:")
+    print("generated data, which `lur train` uses when no store is given:")
     for name, module in GENERATORS.items():
         print(f"  {name:14} lur.data.generate.{module}")
     return 0
@@ -115,7 +114,7 @@ def show(
     task: tyro.conf.Positional[str],
     out: Path | None = None,
     store: Path | None = None,
-    clients: Annotated[int, tyro.conf.arg(help="Clients to generate.")] = 40,
+    clients: Annotated[int, tyro.conf.arg(help="Number of clients to show.")] = 40,
     heterogeneity: float = 1.0,
     seed: int = 0,
 ) -> int:
@@ -123,28 +122,28 @@ def show(
 
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp or stackoverflow_tp.
-        out: The picture's file; by default TASK.png.
+        out: File of the picture; by default TASK.png.
         store: Show this imported store instead of the built-in data.
-        heterogeneity: The dial of the built-in data.
-        seed: Of the built-in data.
+        heterogeneity: Heterogeneity of the built-in data.
+        seed: Random seed of the built-in data.
     """
     from itertools import islice
 
     from lur.analysis.contact_sheets import draw
     from lur.data.store import Ragged, open_store
     from lur.tasks.built_in import DATASETS, generated_store
-    from lur.training.configuration import nearest
+    from lur.training.configuration import did_you_mean
 
     if task not in DATASETS:
-        raise ValueError(f"task must be one of {', '.join(DATASETS)}, got {task!r}{nearest(task, DATASETS)}")
+        raise ValueError(f"task must be one of {', '.join(DATASETS)}, got {task!r}{did_you_mean(task, DATASETS)}")
     dataset = DATASETS[task]
-    shown = generated_store(dataset, clients, heterogeneity, seed) if store is None else open_store(store)
+    opened = generated_store(dataset, clients, heterogeneity, seed) if store is None else open_store(store)
     sample = [
         (id, {name: [*f.texts()] if isinstance(f, Ragged) else f for name, f in features.items()})
-        for id, features in islice(shown.items(), clients)
+        for id, features in islice(opened.items(), clients)
     ]
-    about = f"generated, heterogeneity {heterogeneity:g}, seed {seed}" if store is None else str(store)
-    print(draw(dataset, sample, out or Path(f"{task}.png"), f"{task}: {about}"))
+    source = f"generated, heterogeneity {heterogeneity:g}, seed {seed}" if store is None else str(store)
+    print(draw(dataset, sample, out or Path(f"{task}.png"), f"{task}: {source}"))
     return 0
 
 

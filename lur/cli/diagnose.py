@@ -1,4 +1,4 @@
-"""`lur diagnose TASK`: train a little, then look at the local surrogate of the model."""
+"""`lur diagnose TASK`: train for some rounds, then analyse the local surrogate at the model."""
 
 from pathlib import Path
 from typing import Any
@@ -21,32 +21,34 @@ def diagnose(
     quiet: bool = False,
     json: Json = None,
 ) -> int:
-    """See whether the quadratic theory carries over to a network: lur diagnose digits
+    """Check whether the quadratic theory carries over to a network: lur diagnose digits
 
     Trains for some rounds with the task's settings on its built-in data. Then estimates, for FedAvg with each number
     of steps and each gamma: the extreme eigenvalues of the mean Jacobian of InnerLoop, its asymmetry, and how well
-    the Hessians at the model alone predict the Jacobian and the messages.
+    the Hessians at the model alone predict the Jacobian and the updates.
 
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp, quadratic or digits.
-        rounds: Rounds of training first; 0 looks at the initial model.
-        clients: Clients that the Jacobian is the mean over.
-        examples: Examples of each.
-        depth: Lanczos steps.
-        probes: Random vectors for norms.
-        gammas: Client rates; by default a third, once and three times the task's.
+        rounds: Rounds of training before the analysis; 0 analyses the initial model.
+        clients: Number of clients that the Jacobian is averaged over.
+        examples: Number of examples of each client.
+        depth: Number of Lanczos steps.
+        probes: Number of random vectors for the estimates of norms.
+        gammas: Client learning rates; by default 1/3, 1 and 3 times the task's.
         steps: Numbers of local steps K.
-        seed: Of training, and of all random choices.
-        out: Folder for the picture (SVG, PNG) and the numbers (CSV).
+        seed: Random seed of training and of all random choices.
+        out: Folder for the figure (SVG, PNG) and the numbers (CSV).
         quiet: Print nothing.
     """
     import jax
 
     from lur import tasks
-    from lur.analysis.diagnosis import diagnose as run
+    from lur.analysis.diagnosis import diagnose as analyse
     from lur.cli.siblings import check_folder
     from lur.theta import fedavg
-    from lur.training.loop import Run, parameters, train
+    from lur.training.configuration import RunConfig
+    from lur.training.experiment import num_parameters, resolve
+    from lur.training.loop import train
 
     if rounds < 0:
         raise ValueError(f"--rounds must be >= 0, got {rounds}")
@@ -58,40 +60,40 @@ def diagnose(
     loaded = tasks.load(task)
     params: Any = loaded.init(jax.random.key(seed))
     if rounds:
-        *_, last = train(loaded, Run(task, rounds=rounds, seed=seed))
+        *_, last = train(resolve(RunConfig(task, rounds=rounds, seed=seed), loaded))
         params = last.state.params
         if last.evaluation is None:
             raise ValueError(f"--rounds must end before the run diverges, got {rounds}: {last.diverged}")
-        say(f"{task}: {parameters(params):,} parameters, {rounds} rounds, loss f(x) = {last.evaluation.loss:.4f}")
-    found = run(
+        say(f"{task}: {num_parameters(params):,} parameters, {rounds} rounds, loss f(x) = {last.evaluation.loss:.4f}")
+    rows = analyse(
         loaded, params, gammas=gammas or None, thetas=thetas, clients=clients, examples=examples, depth=depth,
         probes=probes, seed=seed,
     )  # fmt: skip
     say(f"  {'K':>3} {'gamma':>8}  {'eigenvalues of J':>21}  {'predicted by E[Q H]':>21} "
         f"{'asymmetry':>10} {'J off by':>9} {'q off by':>9}")  # fmt: skip
-    for row in found:
+    for row in rows:
         J, P = row.jacobian, row.predicted
         say(f"  {len(row.theta):3d} {row.gamma:8.4g}  [{J.smallest:9.3g},{J.largest:9.4g}]  "
             f"[{P.smallest:9.3g},{P.largest:9.4g}] {row.asymmetry:10.2g} {row.jacobian_gap:9.2g} "
             f"{row.message_gap:9.2g}")  # fmt: skip
-    say(f"  {sum(row.products for row in found):,} Hessian-vector products; Lanczos ends are within "
-        f"{max(row.jacobian.largest_error for row in found):.1g} (largest) and "
-        f"{max(row.jacobian.smallest_error for row in found):.1g} (smallest) of eigenvalues")  # fmt: skip
-    write_json(json, found)
+    say(f"  {sum(row.products for row in rows):,} Hessian-vector products; Lanczos ends are within "
+        f"{max(row.jacobian.largest_error for row in rows):.1g} (largest) and "
+        f"{max(row.jacobian.smallest_error for row in rows):.1g} (smallest) of eigenvalues")  # fmt: skip
+    write_json(json, rows)
     if out is not None:
-        for path in write(out, task, found):
+        for path in _write_figure_and_table(out, task, rows):
             say(str(path))
     return 0
 
 
-def write(folder: Path, task: str, found: list[Any]) -> list[Path]:
-    """The numbers as a picture and a table."""
+def _write_figure_and_table(folder: Path, task: str, results: list[Any]) -> list[Path]:
+    """Write the numbers as a figure and as a CSV table. Returns the files."""
     from lur import plots
 
     figure, axes = plots.panels(3)
-    first = found[0].jacobian.largest
-    for colour, K in zip(plots.COLOURS, dict.fromkeys(len(row.theta) for row in found), strict=False):
-        rows = sorted((row for row in found if len(row.theta) == K), key=lambda row: row.gamma)
+    first = results[0].jacobian.largest
+    for colour, K in zip(plots.COLOURS, dict.fromkeys(len(row.theta) for row in results), strict=False):
+        rows = sorted((row for row in results if len(row.theta) == K), key=lambda row: row.gamma)
         gammas = [row.gamma for row in rows]
         mark = "o" if len(rows) > 1 else "s"
         largest = [row.jacobian.largest / (K * first) for row in rows]
@@ -106,11 +108,13 @@ def write(folder: Path, task: str, found: list[Any]) -> list[Path]:
     for axis in axes:
         axis.set(xlabel=r"client learning rate $\gamma$", xscale="log")
         axis.legend(fontsize=7)
-    axes[2].set(title="relative error of the prediction", yscale="log", ylim=(None, 10))  # beyond 1 it is no prediction
+    axes[2].set(
+        title="relative error of the prediction", yscale="log", ylim=(None, 10)
+    )  # an error above 1 is no prediction
     paths = plots.save(figure, folder, f"diagnose-{task}")
     table = folder / f"diagnose-{task}.csv"
     lines = ["K,gamma,smallest,largest,predicted_smallest,predicted_largest,asymmetry,jacobian_gap,message_gap"]
-    for row in found:
+    for row in results:
         J, P = row.jacobian, row.predicted
         numbers = (J.smallest, J.largest, P.smallest, P.largest, row.asymmetry, row.jacobian_gap, row.message_gap)
         lines.append(f"{len(row.theta)},{row.gamma:.6g}," + ",".join(f"{value:.6g}" for value in numbers))

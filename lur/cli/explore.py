@@ -1,16 +1,16 @@
-"""`lur explore`: the page in which the theory can be played with."""
+"""`lur explore`: an interactive page of the theory."""
 
 from pathlib import Path
 
 
 def explore(export: Path | None = None, port: int = 0, browser: bool = True, quiet: bool = False) -> int:
-    """Play with gamma, K, Theta and heterogeneity in a page whose curves move at once: lur explore
+    """Explore how gamma, K, Theta and heterogeneity change the curves, interactively: lur explore
 
-    The page is served to this machine only, until interrupted; nothing in it comes from elsewhere.
+    The page is served to this machine only, until interrupted, and loads nothing from elsewhere.
 
     Args:
-        export: Write the page to this file, which needs no other, and stop.
-        port: Of the local server; 0 takes a free one.
+        export: Write the page to this self-contained file instead of serving it.
+        port: Port of the local server; 0 takes a free one.
         browser: Open the page in the browser; with --no-browser its address is only printed.
         quiet: Print nothing.
     """
@@ -21,7 +21,7 @@ def explore(export: Path | None = None, port: int = 0, browser: bool = True, qui
         from lur.runs.files import write_file
 
         if export.is_dir() or not export.absolute().parent.is_dir():
-            raise ValueError(f"--export must name a file in a folder that is there, got {export}")
+            raise ValueError(f"--export must name a file in an existing folder, got {export}")
         write_file(export, page())
         say(str(export))
         return 0
@@ -33,7 +33,7 @@ def explore(export: Path | None = None, port: int = 0, browser: bool = True, qui
 
     with server(page(), port) as serving:
         address = f"http://127.0.0.1:{serving.server_address[1]}/"
-        say(f"{address}  (Ctrl-C stops)")
+        say(f"{address}  (press Ctrl-C to stop)")
         if browser:
             webbrowser.open(address)
         try:

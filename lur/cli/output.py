@@ -1,8 +1,9 @@
-"""What a command says: words for people, or JSON for programs and then nothing else on standard output."""
+"""The output of commands: text and progress bars for people, or JSON for programs and then nothing else on stdout."""
 
 import json as encoder
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -22,32 +23,35 @@ Json = Annotated[
 ]
 
 
-def with_stdout(arguments: list[str]) -> list[str]:
-    """Arguments in which a `--json` without a file has a dash: the next is none if it is a flag or a plain word."""
-    found: list[str] = []
+def complete_json_flag(arguments: list[str]) -> list[str]:
+    """The arguments with a dash after each `--json` that has no file.
+
+    The argument after `--json` is a file if it contains a dot or a slash and is not a flag.
+    """
+    completed: list[str] = []
     for k, argument in enumerate(arguments):
         if argument == "--":
-            return [*found, *arguments[k:]]
-        found.append(argument)
+            return [*completed, *arguments[k:]]
+        completed.append(argument)
         if argument == "--json":
-            after = arguments[k + 1] if k + 1 < len(arguments) else ""
-            if after != "-" and (after.startswith("-") or not {".", "/"} & {*after}):
-                found.append("-")
-    return found
+            following = arguments[k + 1] if k + 1 < len(arguments) else ""
+            if following != "-" and (following.startswith("-") or not {".", "/"} & {*following}):
+                completed.append("-")
+    return completed
 
 
 def silent(quiet: bool, json: Path | None) -> bool:
-    """Whether words are unwanted: quiet, or standard output is for JSON."""
+    """Whether to print no text: because of --quiet, or because standard output is for JSON."""
     return quiet or json == STDOUT
 
 
 def speaker(quiet: bool, json: Path | None) -> Say:
-    """`print`; nothing if quiet, or if standard output is for JSON."""
+    """`print`, or a function that does nothing with --quiet or if standard output is for JSON."""
     return (lambda line: None) if silent(quiet, json) else print
 
 
 def check_json(json: Path | None) -> None:
-    """Refuse a file that could not be written, before anything is run."""
+    """Raise a ValueError if the JSON file cannot be written, before anything runs."""
     if json is None or json == STDOUT:
         return
     parent = json.absolute().parent
@@ -60,30 +64,62 @@ def check_json(json: Path | None) -> None:
 
 
 def write_json(json: Path | None, value: Any) -> None:
-    """The result as JSON where it is asked for."""
+    """Write the result as JSON if it is asked for."""
     if json is None:
         return
-    text = encoder.dumps(plain(value), indent=1, allow_nan=False)
+    text = encoder.dumps(to_json(value), indent=1, allow_nan=False)
     if json == STDOUT:
         print(text)
     else:
         json.write_text(text + "\n")
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it: records by their fields, arrays as lists, and null for what is no finite number."""
+def progress_bar(quiet: bool, *fields: str) -> Any:
+    """A progress bar on standard error, disabled when quiet or when standard error is not a terminal.
+
+    Args:
+        quiet: whether to disable the bar.
+        fields: names of extra fields to show.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    visible = sys.stderr.isatty() and not console.is_dumb_terminal  # rich takes a pipe for a terminal with FORCE_COLOR
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        *(TextColumn("{task.fields[" + field + "]}") for field in fields),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=quiet or not visible,
+        transient=True,
+    )
+
+
+def to_json(value: Any) -> Any:
+    """A value in JSON's types: records become objects, arrays lists, and numbers that are not finite null."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): plain(entry) for name, entry in value.items()}
+        return {str(name): to_json(entry) for name, entry in value.items()}
     if is_dataclass(value):
-        return plain({field.name: getattr(value, field.name) for field in fields(value)})
+        return to_json({field.name: getattr(value, field.name) for field in fields(value)})
     if hasattr(value, "_asdict"):
-        return plain(value._asdict())
+        return to_json(value._asdict())
     if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
+        return [to_json(entry) for entry in value]
     if hasattr(value, "tolist"):  # arrays and their scalars
-        return plain(value.tolist())
+        return to_json(value.tolist())
     return str(value)

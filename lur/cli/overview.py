@@ -1,6 +1,6 @@
-"""`lur` and `lur --help`: what to do first, and the commands in groups, each with an example.
+"""The text of `lur` and `lur --help`: where to start, and the commands in groups, each with an example.
 
-Summary and example of a command are the first line of its docstring: ``What it does: lur command argument``.
+The first line of a command's docstring is its summary and example: ``What it does: lur command argument``.
 """
 
 import inspect
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from lur.cli.parsing import Commands
 
-FIRST = """\
+START_HERE = """\
 lur: local update methods (FedAvg, Reptile, FOMAML, MAML, ...), and what they really optimise.
 
 Start here:
-  lur verify          put the paper's claims on trial: each holds, or here is a counterexample
-  lur train digits    FedAvg on real handwritten digits, in seconds
-  lur doctor          what this machine has, and what to install for its GPU or TPU
+  lur verify          check the paper's claims: each one holds, or a counterexample is shown
+  lur train digits    train FedAvg on real handwritten digits, in seconds
+  lur doctor          show what this machine has, and what to install for its GPU or TPU
 
 lur --help lists all commands. Notebooks: colab/quickstart.ipynb is the first of six."""
 
@@ -29,48 +29,54 @@ GROUPS = {
     "data, experiments and reports": ("data", "reproduce", "diagnose", "report"),
     "this machine": ("doctor", "bench", "completion"),
 }
-DATA = "Import federated data from its published formats, look at it: lur data show femnist"
+DATA = "Import federated data from published formats, and inspect it: lur data show femnist"
 
 
-class Line(NamedTuple):
-    """A command in the overview."""
+class CommandSummary(NamedTuple):
+    """A command in the overview.
+
+    Attributes:
+        name: name of the command.
+        summary: what it does.
+        example: a command line to try.
+    """
 
     name: str
     summary: str
     example: str
 
 
-def line_of(name: str, command: Any) -> Line:
-    """What a command says of itself in the first paragraph of its docstring."""
-    text = DATA if isinstance(command, Mapping) else inspect.getdoc(command) or ""
-    summary, _, example = " ".join(text.split("\n\n")[0].split()).partition(": lur ")
-    return Line(name, summary, f"lur {example}" if example else "")
+def command_summary(name: str, command: Any) -> CommandSummary:
+    """The summary and example in the first paragraph of a command's docstring."""
+    doc = DATA if isinstance(command, Mapping) else inspect.getdoc(command) or ""
+    summary, _, example = " ".join(doc.split("\n\n")[0].split()).partition(": lur ")
+    return CommandSummary(name, summary, f"lur {example}" if example else "")
 
 
-def listed(lines: list[Line]) -> list[str]:
-    """Names, summaries and examples."""
-    width = max(len(line.name) for line in lines) + 2
+def _listing(summaries: list[CommandSummary]) -> list[str]:
+    """Two lines per command: its name and summary, and its example."""
+    width = max(len(each.name) for each in summaries) + 2
     return [
-        text
-        for line in lines
-        for text in (f"  {line.name:{width}}{line.summary}", f"  {'':{width}}  {line.example}")
-        if text.strip()
+        line
+        for each in summaries
+        for line in (f"  {each.name:{width}}{each.summary}", f"  {'':{width}}  {each.example}")
+        if line.strip()
     ]
 
 
 def overview(commands: Commands) -> str:
-    """All commands in groups; those of no group come last."""
+    """All commands in groups; commands without a group come last."""
     grouped = {name for names in GROUPS.values() for name in names}
     groups = {**GROUPS, "more": tuple(name for name in commands if name not in grouped)}
     parts = [HEAD]
     for title, names in groups.items():
-        lines = [line_of(name, commands[name]) for name in names if name in commands]
-        if lines:
-            parts.append("\n".join([f"{title}:", *listed(lines)]))
+        summaries = [command_summary(name, commands[name]) for name in names if name in commands]
+        if summaries:
+            parts.append("\n".join([f"{title}:", *_listing(summaries)]))
     return "\n\n".join(parts)
 
 
 def group_overview(name: str, commands: Commands) -> str:
     """The commands of a group, as `lur data --help` shows them."""
-    lines = [line_of(key, command) for key, command in commands.items()]
-    return "\n".join([f"usage: lur {name} COMMAND [options]", "", *listed(lines)])
+    summaries = [command_summary(key, command) for key, command in commands.items()]
+    return "\n".join([f"usage: lur {name} COMMAND [options]", "", *_listing(summaries)])

@@ -111,7 +111,7 @@ def _read_problem(name: str, seed: int) -> Any:
     import json
 
     import theory
-    from lur.training.configuration import nearest
+    from lur.training.configuration import did_you_mean
     from theory.trials.prediction import random_problem
 
     if name == "two-clients":
@@ -119,7 +119,7 @@ def _read_problem(name: str, seed: int) -> Any:
     if name in ("random", "random-examples"):
         return random_problem(seed, m=None if name == "random" else 4)
     if not Path(name).is_file():
-        near = nearest(name, ("two-clients", "random", "random-examples"))
+        near = did_you_mean(name, ("two-clients", "random", "random-examples"))
         raise ValueError(f"problem must be two-clients, random, random-examples or a JSON file, got {name!r}{near}")
     fields = json.loads(Path(name).read_text())
     for kind, required in ((theory.Problem, {"A", "c"}), (theory.StochasticProblem, {"A_z", "c_z"})):

@@ -1,4 +1,4 @@
-"""`lur report RUN...`: one self-contained HTML page."""
+"""`lur report RUN...`: a report of runs as one HTML page."""
 
 from pathlib import Path
 
@@ -10,24 +10,24 @@ def report(
     out: Path = Path("report.html"),
     quiet: bool = False,
 ) -> int:
-    """Make one page of runs, sweeps and what `lur reproduce` wrote: lur report runs/digits --out report.html
+    """Report runs, sweeps and the output of `lur reproduce` as one page: lur report runs/digits --out report.html
 
-    It has the figures, tables, configurations, environments and verdicts, needs no other file, and may be made while
-    a run goes on or after it was cut off.
+    The page has the figures, tables, configurations, environments and verdicts, and needs no other file. The runs may
+    be finished, still going, or killed.
 
     Args:
-        runs: Folders.
-        out: The file to write.
+        runs: Folders of runs.
+        out: The HTML file to write.
         quiet: Print nothing.
     """
     from lur.runs.files import write_file
-    from lur.runs.report_page import page
+    from lur.runs.report_page import report_page
 
     if not runs:
         raise ValueError("expected at least one folder of a run, got none")
     if out.is_dir() or not out.absolute().parent.is_dir():
-        raise ValueError(f"--out must name a file in a folder that is there, got {out}")
-    write_file(out, page(runs))
+        raise ValueError(f"--out must name a file in an existing folder, got {out}")
+    write_file(out, report_page(runs))
     if not quiet:
         print(out)
     return 0

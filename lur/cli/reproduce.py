@@ -76,14 +76,14 @@ def reproduce_paper(
     """Makes figures and tables of the paper and prints their verdicts."""
     from benchmarks.paper.experiments import Interrupted, Lab
     from lur import tasks
-    from lur.runs.stopping import stoppable
-    from lur.training.configuration import nearest
+    from lur.runs.stopping import stop_on_signals
+    from lur.training.configuration import did_you_mean
 
     if task is not None and task not in tasks.NAMES:
-        raise ValueError(f"--task must be one of {', '.join(tasks.NAMES)}, got {task!r}{nearest(task, tasks.NAMES)}")
+        raise ValueError(f"--task must be one of {', '.join(tasks.NAMES)}, got {task!r}{did_you_mean(task, tasks.NAMES)}")
     names = (*FIGURES, *TABLES) if what == "all" else (what,)
     done: dict[str, Any] = {}
-    with stoppable(quiet) as stop:
+    with stop_on_signals(quiet) as stop:
         stores = {} if task is None or store is None else {task: store.absolute()}
         lab = Lab(runs, scale, say, stop, () if task is None else (task,), stores)
         for name in names:
@@ -94,7 +94,7 @@ def reproduce_paper(
                 made = import_module(f"benchmarks.paper.{name}").make(lab, out)
             except Interrupted:
                 say(f"  stopped during {name}; its runs are kept in {runs}")
-                return stop.status
+                return stop.exit_status
             done[name] = {"files": made.paths, "verdicts": made.statements}
             say(f"{name}: {', '.join(str(path) for path in made.paths)}")
             for statement in made.statements:
@@ -132,11 +132,11 @@ def reproduce_heterogeneity(
     """Runs the paper's effect at several heterogeneities of the clients."""
     from benchmarks.paper import heterogeneity
     from lur.jax_setup import prepare
-    from lur.training.configuration import nearest
+    from lur.training.configuration import did_you_mean
 
     if task not in heterogeneity.SETTINGS:
         known = ", ".join(heterogeneity.SETTINGS)
-        raise ValueError(f"--task must be one of {known}, got {task!r}{nearest(task, heterogeneity.SETTINGS)}")
+        raise ValueError(f"--task must be one of {known}, got {task!r}{did_you_mean(task, heterogeneity.SETTINGS)}")
     setting = heterogeneity.SETTINGS[task]
     if rounds is not None:
         if rounds < setting.every:

@@ -1,4 +1,4 @@
-"""`lur` as one of several processes, started by `lur launch` or by a cluster's own launcher."""
+"""`lur` as one of several processes, started by `lur launch` or by the launcher of a cluster."""
 
 import os
 import sys
@@ -11,8 +11,8 @@ from lur.parallel.processes import BROKEN, LOST, end_at_once
 
 
 def work() -> None:
-    """`lur` as one of several processes: ends at once, with one sentence, when another is lost, or by an error."""
-    apart_from_libraries()
+    """Run `lur` as one of several processes, and exit at once if another one is lost or an error occurs."""
+    keep_stdout_for_python()
     try:
         status = main()
     except jax.errors.JaxRuntimeError as error:
@@ -31,7 +31,7 @@ def work() -> None:
     sys.exit(status)
 
 
-def apart_from_libraries() -> None:
-    """Keep standard output for Python: gloo, which sums between CPUs, writes to it of every connection it makes."""
+def keep_stdout_for_python() -> None:
+    """Keep libraries from writing to standard output: gloo, which sums between CPUs, reports each connection there."""
     sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,1 +1,1 @@
-"""Runs that survive: a folder with the configuration, the environment, logs of JSON lines, and checkpoints."""
+"""Run folders: configuration, environment, logs and checkpoints of runs that can be killed and resumed."""

@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from lur.runs.errors import Damaged, RunError
-from lur.runs.files import check, files_of, remove, require_room, sync_folder, write_file
-from lur.runs.log import Position, hash_of
+from lur.runs.files import checksum, list_files, remove_folder, require_disk_space, sync_folder, write_file
+from lur.runs.log import Position, hash_prefix
 from lur.runs.orbax_arrays import read_arrays, write_arrays
 
 FORMAT = "lur-checkpoint"
@@ -62,11 +62,11 @@ def save(folder: Path, round: int, state: PyTree, positions: Mapping[str, Positi
     """
     final = folder / f"{round:08d}"
     partial = folder / f"{final.name}.partial"
-    remove(partial)
+    remove_folder(partial)
     try:
         partial.mkdir(parents=True)
         leaves = leaves_by_key(jax.device_get(state))
-        require_room(partial, sum(np.asarray(value).nbytes for _, value in leaves.values()) + OVERHEAD)
+        require_disk_space(partial, sum(np.asarray(value).nbytes for _, value in leaves.values()) + OVERHEAD)
         write_arrays(partial / "state", {key: value for key, (_, value) in leaves.items()})
         manifest = {
             "format": FORMAT,
@@ -74,19 +74,19 @@ def save(folder: Path, round: int, state: PyTree, positions: Mapping[str, Positi
             "round": round,
             "arrays": {key: array_entry(path, value) for key, (path, value) in leaves.items()},
             "logs": {name: position._asdict() for name, position in positions.items()},
-            "files": {name: check(partial / name) for name in files_of(partial)},
+            "files": {name: checksum(partial / name) for name in list_files(partial)},
         }
         write_file(partial / "manifest.json", json.dumps({**manifest, "sha256": digest(manifest)}, indent=1))
         for path in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
             sync_folder(path)
-        remove(final)
+        remove_folder(final)
         partial.rename(final)
         sync_folder(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     for path in checkpoint_folders(folder)[:-keep]:
-        remove(path)
+        remove_folder(path)
     return final
 
 
@@ -108,7 +108,7 @@ def restore(folder: Path, logs: Path, like: PyTree, say: Callable[[str], None]) 
             return load(path, logs, like)
         except Damaged as error:
             aside = folder / f"damaged-{path.name}"
-            remove(aside)
+            remove_folder(aside)
             path.rename(aside)
             say(f"skipped the checkpoint of round {int(path.name):,}: {error}")
     return None
@@ -129,7 +129,7 @@ def load(path: Path, logs: Path, like: PyTree) -> Restored:
     check_files(path, manifest["files"])
     positions = {name: Position(**entry) for name, entry in manifest["logs"].items()}
     for name, position in positions.items():
-        hash_of(logs / name, position)
+        hash_prefix(logs / name, position)
     try:
         arrays = read_arrays(path / "state", {key: value for key, (_, value) in leaves.items()})
     except ModuleNotFoundError:
@@ -179,7 +179,7 @@ def first_mismatch(stored: Any, expected: Mapping[str, Any]) -> str:
 
 def check_files(path: Path, entries: Mapping[str, Any]) -> None:
     """Raise `Damaged` unless a checkpoint has exactly the files of its manifest, unchanged."""
-    present = set(files_of(path)) - {"manifest.json"}
+    present = set(list_files(path)) - {"manifest.json"}
     if different := sorted(present ^ set(entries)):
         name = different[0]
         raise Damaged(f"{path / name}: " + ("expected no such file" if name in present else "the file is missing"))
@@ -187,7 +187,7 @@ def check_files(path: Path, entries: Mapping[str, Any]) -> None:
         size = (path / name).stat().st_size
         if size != entry["bytes"]:
             raise Damaged(f"{path / name}: expected {entry['bytes']:,} bytes, found {size:,}")
-        if check(path / name) != entry:
+        if checksum(path / name) != entry:
             raise Damaged(f"{path / name}: expected SHA-256 {entry['sha256'][:12]}..., found another")
 
 
@@ -213,4 +213,4 @@ def remove_partial(folder: Path) -> None:
     """Remove what a killed process left half written."""
     if folder.is_dir():
         for path in folder.glob("*.partial"):
-            remove(path)
+            remove_folder(path)

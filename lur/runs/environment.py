@@ -1,4 +1,4 @@
-"""What a run ran on: what could change its numbers, and what its reader may want to know."""
+"""The environment of a run: what could change its numbers, and what its reader may want to know."""
 
 import os
 import platform
@@ -11,8 +11,8 @@ PACKAGES = ("lur-jax", "jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpo
 VARIABLES = ("XLA_FLAGS", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_NUM_CPU_DEVICES")
 
 
-def environment(**more: Any) -> dict[str, Any]:
-    """Versions, devices, system and git revision of this process, and `more`."""
+def environment(**extra: Any) -> dict[str, Any]:
+    """Versions, devices, system and git revision of this process, and the `extra` entries."""
     import jax
 
     devices = jax.local_devices()
@@ -28,12 +28,12 @@ def environment(**more: Any) -> dict[str, Any]:
         "system": platform.platform(),
         "host": platform.node(),
         **{name: os.environ[name] for name in VARIABLES if name in os.environ},
-        **more,
+        **extra,
     }
 
 
 def installed(package: str) -> str | None:
-    """The version of a package."""
+    """The installed version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -41,7 +41,7 @@ def installed(package: str) -> str | None:
 
 
 def revision() -> str | None:
-    """The git revision of lur's checkout, with ``-dirty`` if it was changed; None where there is none."""
+    """The git revision of lur's checkout, with ``-dirty`` if files changed; None outside a checkout."""
     home = Path(__file__).resolve().parents[2]
     if not (home / ".git").exists():
         return None
@@ -54,7 +54,7 @@ def revision() -> str | None:
 
 
 def processor() -> str:
-    """The processor's name, as Linux has it."""
+    """The name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,9 +1,9 @@
-"""What is wrong with a run folder."""
+"""Errors in run folders."""
 
 
 class RunError(ValueError):
-    """A run folder that is not what it should be: names the file, what was expected and what was found."""
+    """A run folder cannot be used. The message names the file, what was expected and what was found."""
 
 
 class Damaged(RunError):
-    """Something in it is not as it was written; an older copy may be good."""
+    """A file of a run folder is not as it was written. An older checkpoint may be intact."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and on the disk when a function returns."""
+"""Atomic file operations: a file is complete or absent, and on the disk when the function returns."""
 
 import errno
 import hashlib
@@ -10,32 +10,35 @@ from typing import Any
 from lur.runs.errors import Damaged
 
 
-def remove(path: Path) -> None:
-    """Remove a folder so that it never looks whole while it goes."""
+def remove_folder(path: Path) -> None:
+    """Remove a folder, if it exists. It is renamed first, so that a half-removed folder never looks complete."""
     if not path.exists():
         return
     if path.suffix != ".partial":
-        going = path.with_name(f"{path.name}.going.partial")
-        shutil.rmtree(going, ignore_errors=True)
-        path = path.rename(going)
+        renamed = path.with_name(f"{path.name}.going.partial")
+        shutil.rmtree(renamed, ignore_errors=True)
+        path = path.rename(renamed)
     shutil.rmtree(path)
 
 
-def files_of(folder: Path) -> list[str]:
-    """The files below a folder, by relative path. Links are not followed."""
-    found = []
+def list_files(folder: Path) -> list[str]:
+    """The relative paths of all files below a folder. Symbolic links are refused."""
+    files = []
     for parent, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             path = Path(parent, name)
             if path.is_symlink():
-                raise Damaged(f"{path}: expected a file or a folder, found a link")
+                raise Damaged(f"{path}: expected a file or a folder, found a symbolic link")
             if not path.is_dir():
-                found.append(path.relative_to(folder).as_posix())
-    return sorted(found)
+                files.append(path.relative_to(folder).as_posix())
+    return sorted(files)
 
 
-def require_room(folder: Path, size: int) -> None:
-    """Refuse to start what the disk has no room for: orbax, whose writes run side by side, fails less politely."""
+def require_disk_space(folder: Path, size: int) -> None:
+    """Raise an OSError if the disk has not `size` bytes left.
+
+    The concurrent writes of orbax would fail with less clear errors.
+    """
     if not hasattr(os, "posix_fallocate"):
         return
     path = folder / "room"
@@ -43,15 +46,15 @@ def require_room(folder: Path, size: int) -> None:
     try:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # others mean that this disk cannot tell
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # other errors: this file system cannot reserve space
             raise OSError(error.errno, error.strerror, str(folder)) from error
     finally:
         os.close(descriptor)
         path.unlink()
 
 
-def check(path: Path) -> dict[str, Any]:
-    """A file's size and SHA-256; it is on the disk when this returns."""
+def checksum(path: Path) -> dict[str, Any]:
+    """The size and SHA-256 of a file, which is on the disk when this returns."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
@@ -59,13 +62,13 @@ def check(path: Path) -> dict[str, Any]:
 
 
 def write_file(path: Path, content: str) -> None:
-    """A small file, whole or not at all, on the disk when this returns."""
+    """Write a small text file atomically; it is on the disk when this returns."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         with partial.open("wb", buffering=0) as file:
-            left = memoryview(content.encode())
-            while left:
-                left = left[file.write(left) or 0 :]
+            remaining = memoryview(content.encode())
+            while remaining:
+                remaining = remaining[file.write(remaining) or 0 :]
             os.fsync(file.fileno())
         partial.rename(path)
     except OSError as error:
@@ -75,7 +78,7 @@ def write_file(path: Path, content: str) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Names made or changed in the folder are on the disk."""
+    """Wait until new and changed names in the folder are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

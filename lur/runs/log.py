@@ -1,11 +1,10 @@
-"""Logs of JSON lines: one object per line, whole lines only, readable while they grow.
+"""Logs of JSON lines: one object per line, complete lines only, readable while they grow.
 
-A log knows how many bytes it has and their SHA-256. A checkpoint records both (`Position`), and a run that is
-continued cuts its logs back to them: no line is lost, repeated or left half.
+A log knows how many bytes it has and their SHA-256. A checkpoint records both (`Position`), and a run that resumes cuts
+its logs back to them: no line is lost, repeated or left incomplete.
 
-A number that JSON has no word for is the text "NaN", "Infinity" or "-Infinity", which Python's `float` and
-JavaScript's `Number` read; `number` reads either form. A float has the fewest digits that give it back in its
-own precision.
+A number that is not finite is the text "NaN", "Infinity" or "-Infinity", which Python's `float` and JavaScript's
+`Number` can read. A float has the fewest digits that represent it exactly in its own precision.
 """
 
 import hashlib
@@ -22,7 +21,12 @@ from lur.runs.errors import Damaged
 
 
 class Position(NamedTuple):
-    """The first bytes of a log: how many, and their SHA-256."""
+    """A position in a log, with a digest of what comes before it.
+
+    Attributes:
+        bytes: number of bytes before the position.
+        sha256: their SHA-256.
+    """
 
     bytes: int
     sha256: str
@@ -32,23 +36,29 @@ START = Position(0, hashlib.sha256().hexdigest())
 
 
 class Log:
-    """A log that grows. An append is whole or, if the disk refuses, not there."""
+    """A log that is appended to. If the disk refuses an append, nothing of it remains.
+
+    Attributes:
+        path: the file.
+        bytes: its size.
+        hash: the running SHA-256 of its content.
+    """
 
     def __init__(self, path: Path, position: Position = START):
         self.path = path
-        self.hash = hash_of(path, position)
+        self.hash = hash_prefix(path, position)
         self.bytes = position.bytes
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         os.ftruncate(self.descriptor, self.bytes)
         os.lseek(self.descriptor, self.bytes, os.SEEK_SET)
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Write lines, so that a reader sees them."""
-        content = b"".join(line(one) for one in lines)
-        left = memoryview(content)
+        """Append lines; readers see them at once."""
+        content = b"".join(encode_line(entry) for entry in lines)
+        remaining = memoryview(content)
         try:
-            while left:
-                left = left[os.write(self.descriptor, left) :]
+            while remaining:
+                remaining = remaining[os.write(self.descriptor, remaining) :]
         except OSError as error:
             os.ftruncate(self.descriptor, self.bytes)
             os.lseek(self.descriptor, self.bytes, os.SEEK_SET)
@@ -57,64 +67,56 @@ class Log:
         self.bytes += len(content)
 
     def sync(self) -> Position:
-        """Wait until all lines are on the disk, and say where the log stands."""
+        """Wait until all lines are on the disk, and return the position of the end."""
         os.fsync(self.descriptor)
         return Position(self.bytes, self.hash.hexdigest())
 
     def close(self) -> None:
-        """Close the file; lines that were appended stay."""
+        """Close the file."""
         os.close(self.descriptor)
 
 
-def hash_of(path: Path, position: Position) -> Any:
-    """The running hash of a log's first bytes. Refuses a log that no longer has them."""
+def hash_prefix(path: Path, position: Position) -> Any:
+    """The running SHA-256 of a log up to a position. Raises `Damaged` if the log has other bytes there."""
     hash = hashlib.sha256()
-    left = position.bytes
-    if left:
-        try:
-            with path.open("rb") as file:
-                while left and (part := file.read(min(left, 2**20))):
-                    hash.update(part)
-                    left -= len(part)
-        except FileNotFoundError:
-            pass  # said below, as any other lack of bytes
-    if left:
-        raise Damaged(f"{path}: expected at least {position.bytes:,} bytes, found {position.bytes - left:,}")
+    missing = position.bytes
+    if missing and path.exists():
+        with path.open("rb") as file:
+            while missing and (part := file.read(min(missing, 2**20))):
+                hash.update(part)
+                missing -= len(part)
+    if missing:
+        raise Damaged(f"{path}: expected at least {position.bytes:,} bytes, found {position.bytes - missing:,}")
     if hash.hexdigest() != position.sha256:
         raise Damaged(f"{path}: expected the first {position.bytes:,} bytes as they were written, found others")
     return hash
 
 
-def line(entry: Mapping[str, Any]) -> bytes:
+def encode_line(entry: Mapping[str, Any]) -> bytes:
     """An object as a line of JSON."""
-    return (json.dumps({name: plain(value) for name, value in entry.items()}, allow_nan=False) + "\n").encode()
+    return (json.dumps(to_json(entry), allow_nan=False) + "\n").encode()
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON can say it, arrays as lists; see the module for floats."""
+def to_json(value: Any) -> Any:
+    """A value in JSON's types: arrays become lists, floats are written as the module says."""
     if isinstance(value, np.ndarray):
-        return [plain(one) for one in value] if value.ndim else plain(value[()])
+        return [to_json(entry) for entry in value] if value.ndim else to_json(value[()])
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [to_json(entry) for entry in value]
     if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): to_json(entry) for name, entry in value.items()}
     if isinstance(value, np.bool_):
         return bool(value)
     if isinstance(value, np.integer):
         return int(value)
     if isinstance(value, float | np.floating):
-        exact = float(str(value))  # str has the fewest digits in the value's own precision
+        exact = float(str(value))  # str gives the fewest digits in the value's own precision
         return exact if math.isfinite(exact) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(exact, "NaN")
     return value
 
 
-def number(value: Any) -> float:
-    """A number of a log, finite or not."""
-    return float(value)
-
-
-def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log, be it finished, growing or cut off: a half last line is left out, no file is no lines."""
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a log, which may still grow. An incomplete last line is ignored; a missing file has no lines."""
     try:
         file = path.open("rb")
     except FileNotFoundError:

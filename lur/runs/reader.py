@@ -1,4 +1,4 @@
-"""Reading a run folder from outside: one that is finished, still going, or was cut off."""
+"""Reading a run folder from outside, whether the run is finished, still going, or was killed."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,17 +7,36 @@ from typing import Any, Literal, NamedTuple
 
 from lur.runs import folder
 from lur.runs.errors import Damaged
-from lur.runs.log import lines, number
+from lur.runs.log import read_lines
 
-State = Literal["running", "finished", "diverged", "stopped"]
+RunStatus = Literal["running", "finished", "diverged", "stopped"]
+NUMERIC_FIELDS = {
+    "log.jsonl": ("loss", "update_norm", "client_lr", "server_lr"),
+    "evaluation.jsonl": ("f",),
+    "timing.jsonl": ("seconds",),
+}
+"""The logs of a run, and the fields of their lines that must be numbers."""
+MAX_ROUND = 2**31
 
 
-class Record(NamedTuple):
-    """What a run folder holds. `state` is running if a process is at it, stopped if none is and it has not ended."""
+class RunRecord(NamedTuple):
+    """The content of a run folder.
+
+    Attributes:
+        path: the folder.
+        kind: "train" or "sweep".
+        state: "running" if a process has locked the folder, "stopped" if none has and the run has not ended.
+        why: why the run diverged; None if it has not.
+        config: the configuration, as in config.toml.
+        environment: the content of environment.json.
+        rounds: the lines of log.jsonl.
+        evaluations: the lines of evaluation.jsonl.
+        timings: the lines of timing.jsonl.
+    """
 
     path: Path
     kind: str
-    state: State
+    state: RunStatus
     why: str | None
     config: dict[str, Any]
     environment: dict[str, Any]
@@ -26,61 +45,39 @@ class Record(NamedTuple):
     timings: list[dict[str, Any]]
 
 
-def read_run(path: Path) -> Record:
-    """A run folder, as far as it goes."""
-    from lur.training.configuration import read_values
+def read_run(path: Path) -> RunRecord:
+    """Read a run folder, as far as the run has come."""
+    from lur.training.configuration import read_toml
 
-    about = folder.about(path)
+    info = folder.read_run_info(path)
     result = folder.read_json(path / "result.json") if (path / "result.json").exists() else None
-    if folder.is_held(path):
-        state: State = "running"
+    if folder.is_locked(path):
+        state: RunStatus = "running"
     elif result is None:
         state = "stopped"
     else:
         state = "diverged" if result.get("state") == "diverged" else "finished"
-    return Record(
+    return RunRecord(
         path,
-        str(about.get("kind")),
+        str(info.get("kind")),
         state,
         None if result is None else result.get("why"),
-        read_values(path / "config.toml"),
+        read_toml(path / "config.toml"),
         folder.read_json(path / "environment.json"),
-        *([*checked(path / name, numbers)] for name, numbers in NUMBERS.items()),
+        *([*_checked_lines(path / name, fields)] for name, fields in NUMERIC_FIELDS.items()),
     )
 
 
-NUMBERS = {
-    "log.jsonl": ("loss", "update_norm", "client_lr", "server_lr"),
-    "evaluation.jsonl": ("f",),
-    "timing.jsonl": ("seconds",),
-}
-"""The logs of a run, and what of a line must be numbers beside its round."""
-LAST = 2**31
-
-
-def checked(path: Path, numbers: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The lines of a log, which may come from anywhere: with a round, and numbers where a reader counts on them."""
-    for k, line in enumerate(lines(path), start=1):
-        t = line.get("round")
-        if not isinstance(t, int) or isinstance(t, bool) or not 0 <= t < LAST:
-            raise Damaged(f"{path}, line {k}: expected a round from 0 to 2^31 - 1, found {str(t)[:80]!r}")
-        for name in numbers:
-            value = line.get(name)
-            for one in value if isinstance(value, list) and name == "client_lr" else [value]:
-                if not is_number(one):
-                    raise Damaged(f"{path}, line {k}: expected a number as {name}, found {str(one)[:80]!r}")
-        yield line
-
-
-def is_number(value: Any) -> bool:
-    """Whether a log's value is a number, finite or not, that a float can hold."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return abs(value) < 2**1000
-    return isinstance(value, float) or value in ("NaN", "Infinity", "-Infinity")
-
-
 class Block(NamedTuple):
-    """A quantity over rounds `first` to `last`: mean and standard deviation over the `rounds` of them that count."""
+    """Statistics of a quantity over a block of rounds.
+
+    Attributes:
+        first: first round of the block.
+        last: last round of the block.
+        mean: mean over the rounds that count.
+        spread: standard deviation over them.
+        rounds: number of rounds that count: those with a finite value.
+    """
 
     first: int
     last: int
@@ -89,21 +86,47 @@ class Block(NamedTuple):
     rounds: int
 
 
-def blocks(rounds: Iterable[Mapping[str, Any]], name: str = "update_norm", size: int = 1000) -> list[Block]:
-    """A quantity of the log per block of rounds, say ||q_t|| per 1,000. What is not finite is left out."""
+def block_statistics(rounds: Iterable[Mapping[str, Any]], name: str = "update_norm", size: int = 1000) -> list[Block]:
+    """Statistics of a quantity per block of rounds, for example ||q_t|| per 1,000 rounds.
+
+    Args:
+        rounds: lines of log.jsonl.
+        name: the quantity.
+        size: rounds per block.
+    """
     if isinstance(size, bool) or int(size) != size or size < 1:
         raise ValueError(f"size must be an integer >= 1, got {size!r}")
-    values: dict[int, list[float]] = {}
+    values_by_block: dict[int, list[float]] = {}
     for line in rounds:
-        own = values.setdefault((line["round"] - 1) // size, [])
-        value = number(line[name])
+        values = values_by_block.setdefault((line["round"] - 1) // size, [])
+        value = float(line[name])
         if math.isfinite(value):
-            own.append(value)
-    return [block(k * size + 1, (k + 1) * size, own) for k, own in sorted(values.items()) if own]
+            values.append(value)
+    blocks = []
+    for k, values in sorted(values_by_block.items()):
+        if values:
+            mean = math.fsum(values) / len(values)
+            spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+            blocks.append(Block(k * size + 1, (k + 1) * size, mean, spread, len(values)))
+    return blocks
 
 
-def block(first: int, last: int, values: list[float]) -> Block:
-    """Mean and spread of some values."""
-    mean = math.fsum(values) / len(values)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
-    return Block(first, last, mean, spread, len(values))
+def _checked_lines(path: Path, numeric: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The lines of a log, which may come from anywhere: `Damaged` is raised unless rounds and numbers are such."""
+    for k, line in enumerate(read_lines(path), start=1):
+        t = line.get("round")
+        if not isinstance(t, int) or isinstance(t, bool) or not 0 <= t < MAX_ROUND:
+            raise Damaged(f"{path}, line {k}: expected a round from 0 to 2^31 - 1, found {str(t)[:80]!r}")
+        for name in numeric:
+            value = line.get(name)
+            for number in value if isinstance(value, list) and name == "client_lr" else [value]:
+                if not _is_number(number):
+                    raise Damaged(f"{path}, line {k}: expected a number as {name}, found {str(number)[:80]!r}")
+        yield line
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value of a log is a number, finite or not, that a float can hold."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) < 2**1000
+    return isinstance(value, float) or value in ("NaN", "Infinity", "-Infinity")

@@ -1,4 +1,4 @@
-"""Ctrl-C and a polite kill: the run stops at the next chance, where it can write a checkpoint."""
+"""Stopping on Ctrl-C or SIGTERM: a run stops at its next report of progress, where it can write a checkpoint."""
 
 import os
 import signal
@@ -7,40 +7,50 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-ASKED = b"lur: stopping after the rounds under way; once more to stop at once\n"
+STOPPING = b"lur: stopping after the current rounds; press Ctrl-C again to stop immediately\n"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stop:
-    """Which signal asked to stop, if any."""
+class StopRequest:
+    """Whether the run was asked to stop.
+
+    Attributes:
+        signal: number of the signal that asked for it; None if none did.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
 
     @property
-    def status(self) -> int:
-        """The exit status that a shell gives such a process."""
+    def exit_status(self) -> int:
+        """The exit status by which a shell reports the signal."""
         return 128 + (self.signal or 0)
 
 
 @contextmanager
-def stoppable(quiet: bool = False) -> Iterator[Stop]:
-    """Let the first signal ask; the second interrupts at once. In another thread than the main one nothing asks."""
-    stop = Stop()
+def stop_on_signals(quiet: bool = False) -> Iterator[StopRequest]:
+    """Turn the first SIGINT or SIGTERM into a stop request; the second one interrupts.
+
+    Outside the main thread signals are left alone, and nothing requests a stop.
+
+    Args:
+        quiet: do not announce the stop on standard error.
+    """
+    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         if stop.signal is not None:
             raise KeyboardInterrupt
         stop.signal = number
         if not quiet:
-            os.write(2, ASKED)  # print may be under way, and must not be entered twice
+            os.write(2, STOPPING)  # print is not reentrant, and the signal may arrive inside it
 
-    before = {number: signal.signal(number, ask) for number in SIGNALS}
+    previous = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

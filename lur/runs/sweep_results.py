@@ -1,7 +1,7 @@
-"""What a sweep says: its cells as curves, the best eta for each gamma, the rates of LocalUpdateDecay.
+"""The results of a sweep: the curves of its cells, and the best eta for each gamma.
 
-As the paper does, eta is chosen for the lowest mean training loss over the last 100 rounds; of a run of fewer than
-400 rounds over its last quarter. A cell that diverged is not chosen.
+As in the paper, the best eta has the lowest mean training loss over the last 100 rounds, or over the last quarter of a
+run of fewer than 400 rounds. A cell that diverged is never the best.
 """
 
 import csv
@@ -15,17 +15,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lur.runs import folder
-from lur.runs.log import lines, number
-from lur.runs.sweep_run import configured
-from lur.training.sweeps import Sweep
+from lur.runs.log import read_lines
+from lur.runs.sweep_run import read_sweep_config
+from lur.training.sweep_plan import SweepConfig
 
-LAST = 100
-TRAINS = 0.95
-"""Of its first loss, what a cell that trains ends below."""
+FINAL_ROUNDS = 100
+TRAINED_SHARE = 0.95
+"""A cell has trained if its final loss is below this share of its first loss."""
 
 
-class Cell(NamedTuple):
-    """One pair of rates: its rounds as far as they go, its evaluations (round, f, accuracy), and how it diverged."""
+class CellResult(NamedTuple):
+    """The results of one pair of rates, as far as it has come.
+
+    Attributes:
+        number: index of the cell in the sweep.
+        gamma: client learning rate.
+        eta: server learning rate.
+        loss: loss of each round.
+        norm: norm of each round's update.
+        gammas: client learning rate of each round; empty without a decay rule.
+        evaluations: (round, f(x), accuracy) of each evaluation.
+        diverged: the round in which the cell diverged, and why; None if it has not.
+    """
 
     number: int
     gamma: float
@@ -37,46 +48,54 @@ class Cell(NamedTuple):
     diverged: tuple[int, str] | None
 
 
-class Swept(NamedTuple):
-    """A sweep as its folder holds it, finished or not."""
+class SweepResults(NamedTuple):
+    """The results of a sweep, finished or not.
+
+    Attributes:
+        path: the run folder.
+        sweep: the sweep.
+        finished: whether it has finished.
+        environment: the content of environment.json.
+        cells: the results of its cells.
+    """
 
     path: Path
-    sweep: Sweep
+    sweep: SweepConfig
     finished: bool
     environment: dict[str, Any]
-    cells: tuple[Cell, ...]
+    cells: tuple[CellResult, ...]
 
     @property
     def window(self) -> int:
-        """The rounds at the end that count."""
-        return last_rounds(self.sweep.run.rounds)
+        """The number of rounds that the final loss is averaged over."""
+        return final_window(self.sweep.run.rounds)
 
 
-def last_rounds(rounds: int) -> int:
-    """100, or a quarter of fewer than 400 rounds."""
-    return LAST if rounds >= 4 * LAST else max(1, rounds // 4)
+def final_window(rounds: int) -> int:
+    """The number of rounds that the final loss is averaged over: 100, or a quarter of fewer than 400."""
+    return FINAL_ROUNDS if rounds >= 4 * FINAL_ROUNDS else max(1, rounds // 4)
 
 
-def read_sweep(path: Path) -> Swept:
-    """A sweep's folder: one that is finished, still going, or was cut off."""
-    sweep = configured(path)
+def read_sweep(path: Path) -> SweepResults:
+    """Read the folder of a sweep that is finished, still going, or was killed."""
+    sweep = read_sweep_config(path)
     count = len(sweep.cells)
     columns: list[dict[str, list[float]]] = [{"loss": [], "update_norm": [], "client_lr": []} for _ in range(count)]
     evaluations: list[list[tuple[int, float, float]]] = [[] for _ in range(count)]
     diverged: dict[int, tuple[int, str]] = {}
-    for line in lines(path / "log.jsonl"):
+    for line in read_lines(path / "log.jsonl"):
         for k, cell in enumerate(line["cells"]):
             for name, values in columns[cell].items():
                 if name in line:
-                    values.append(number(line[name][k]))
+                    values.append(float(line[name][k]))
         diverged |= {int(cell): (line["round"], why) for cell, why in line.get("diverged", {}).items()}
-    for line in lines(path / "evaluation.jsonl"):
+    for line in read_lines(path / "evaluation.jsonl"):
         for k, cell in enumerate(line["cells"]):
-            accuracy = number(line["accuracy"][k]) if "accuracy" in line else math.nan
-            evaluations[cell].append((line["round"], number(line["f"][k]), accuracy))
+            accuracy = float(line["accuracy"][k]) if "accuracy" in line else math.nan
+            evaluations[cell].append((line["round"], float(line["f"][k]), accuracy))
         diverged |= {int(cell): (line["round"], why) for cell, why in line.get("diverged", {}).items()}
     cells = tuple(
-        Cell(
+        CellResult(
             k,
             *sweep.cells[k],
             np.asarray(columns[k]["loss"]),
@@ -88,23 +107,38 @@ def read_sweep(path: Path) -> Swept:
         for k in range(count)
     )
     environment = folder.read_json(path / "environment.json")
-    return Swept(path, sweep, (path / "result.json").exists(), environment, cells)
+    return SweepResults(path, sweep, (path / "result.json").exists(), environment, cells)
 
 
-def tail(cell: Cell, rounds: int) -> float:
-    """The mean loss over the last rounds; nan for a cell that diverged or has not come so far."""
+def final_loss(cell: CellResult, rounds: int) -> float:
+    """The mean loss over the final rounds; nan for a cell that diverged or is not finished.
+
+    Args:
+        cell: the cell.
+        rounds: number of rounds of the sweep.
+    """
     if cell.diverged or len(cell.loss) < rounds:
         return math.nan
-    return float(cell.loss[-last_rounds(rounds) :].mean())
+    return float(cell.loss[-final_window(rounds) :].mean())
 
 
-def settles(cell: Cell, rounds: int) -> bool:
-    """Whether a cell trains: it did not diverge, and its loss ends below where it began, by at least a twentieth."""
-    return bool(len(cell.loss)) and tail(cell, rounds) < TRAINS * float(cell.loss[0])
+def has_trained(cell: CellResult, rounds: int) -> bool:
+    """Whether a cell trains: it did not diverge, and its final loss is at least a twentieth below its first one."""
+    return bool(len(cell.loss)) and final_loss(cell, rounds) < TRAINED_SHARE * float(cell.loss[0])
 
 
-class Tuned(NamedTuple):
-    """The best eta for a gamma and its mean loss at the end; None and nan where no cell is left."""
+class TunedRate(NamedTuple):
+    """The best eta for a gamma.
+
+    Attributes:
+        gamma: client learning rate.
+        eta: the best server learning rate; None if all cells of this gamma diverged.
+        loss: its final loss; nan if there is none.
+        f: its last evaluation f(x); nan if there is none.
+        cells: number of cells of this gamma.
+        diverged: how many of them diverged.
+        at_the_edge: whether the best eta is the smallest or the largest one, so that a wider grid might do better.
+    """
 
     gamma: float
     eta: float | None
@@ -113,75 +147,75 @@ class Tuned(NamedTuple):
     cells: int
     diverged: int
     at_the_edge: bool
-    """Whether the best eta is the least or the largest of the grid: a wider one might have a better."""
 
 
-def tuned(found: Swept) -> list[Tuned]:
+def tune_server_lr(results: SweepResults) -> list[TunedRate]:
     """The best eta for each gamma."""
-    rounds, rows = found.sweep.run.rounds, []
-    for gamma in found.sweep.client_lr:
-        own = [cell for cell in found.cells if cell.gamma == gamma]
-        best = best_of(own, rounds)
-        diverged = sum(cell.diverged is not None for cell in own)
+    rounds, rows = results.sweep.run.rounds, []
+    for gamma in results.sweep.client_lr:
+        cells = [cell for cell in results.cells if cell.gamma == gamma]
+        best = best_cell(cells, rounds)
+        diverged = sum(cell.diverged is not None for cell in cells)
         if best is None:
-            rows.append(Tuned(gamma, None, math.nan, math.nan, len(own), diverged, False))
+            rows.append(TunedRate(gamma, None, math.nan, math.nan, len(cells), diverged, False))
             continue
         f = best.evaluations[-1][1] if best.evaluations else math.nan
-        etas = sorted(cell.eta for cell in own)
+        etas = sorted(cell.eta for cell in cells)
         edge = len(etas) > 1 and best.eta in (etas[0], etas[-1])
-        rows.append(Tuned(gamma, best.eta, tail(best, rounds), f, len(own), diverged, edge))
+        rows.append(TunedRate(gamma, best.eta, final_loss(best, rounds), f, len(cells), diverged, edge))
     return rows
 
 
-def best_of(cells: Iterable[Cell], rounds: int) -> Cell | None:
-    """The cell with the lowest loss at the end; of those alike the first."""
-    ended = [cell for cell in cells if math.isfinite(tail(cell, rounds))]
-    return min(ended, key=lambda cell: tail(cell, rounds), default=None)
+def best_cell(cells: Iterable[CellResult], rounds: int) -> CellResult | None:
+    """The first of the cells with the lowest final loss; None if all diverged."""
+    finished = [cell for cell in cells if math.isfinite(final_loss(cell, rounds))]
+    return min(finished, key=lambda cell: final_loss(cell, rounds), default=None)
 
 
-def best_cells(found: Swept) -> list[Cell]:
-    """The cell of the best eta for each gamma, where there is one, smallest gamma first."""
-    by = ([cell for cell in found.cells if cell.gamma == gamma] for gamma in sorted(found.sweep.client_lr))
-    best = (best_of(own, found.sweep.run.rounds) for own in by)
+def best_cells(results: SweepResults) -> list[CellResult]:
+    """The cell of the best eta for each gamma, smallest gamma first, without gammas whose cells all diverged."""
+    gammas = sorted(results.sweep.client_lr)
+    by_gamma = ([cell for cell in results.cells if cell.gamma == gamma] for gamma in gammas)
+    best = (best_cell(cells, results.sweep.run.rounds) for cells in by_gamma)
     return [cell for cell in best if cell is not None]
 
 
 COLUMNS = ("gamma", "eta", "loss", "f", "cells", "diverged", "at_the_edge")
 
 
-def as_csv(rows: Sequence[Tuned]) -> str:
+def as_csv(rows: Sequence[TunedRate]) -> str:
     """The table as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
         writer.writerow(
             ["" if value is None else f"{value:.9g}" if isinstance(value, float) else value for value in row]
         )
-    return text.getvalue()
+    return file.getvalue()
 
 
-def as_json(rows: Sequence[Tuned]) -> str:
-    """The table as JSON; what is not a number is null."""
-    plain = [
+def as_json(rows: Sequence[TunedRate]) -> str:
+    """The table as JSON; a number that is not finite is null."""
+    entries = [
         {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row._asdict().items()}
         for row in rows
     ]
-    return json.dumps(plain, indent=1) + "\n"
+    return json.dumps(entries, indent=1) + "\n"
 
 
-def as_text(rows: Sequence[Tuned], window: int) -> str:
+def as_text(rows: Sequence[TunedRate], window: int) -> str:
     """The table for a terminal."""
-    found = [f"{'gamma':>8}  {'eta':>10}  {f'loss, last {window}':>16}  {'f(x)':>10}  diverged"]
+    lines = [f"{'gamma':>8}  {'eta':>12}  {f'loss, last {window}':>16}  {'f(x)':>10}  diverged"]
     for row in rows:
-        eta = "none left" if row.eta is None else f"{power(row.eta)}{' (edge)' if row.at_the_edge else ''}"
+        eta = "all diverged" if row.eta is None else f"{format_rate(row.eta)}{' (edge)' if row.at_the_edge else ''}"
         numbers = ["" if math.isnan(value) else f"{value:.6g}" for value in (row.loss, row.f)]
-        found.append(f"{row.gamma:>8g}  {eta:>10}  {numbers[0]:>16}  {numbers[1]:>10}  {row.diverged} of {row.cells}")
-    return "\n".join(found)
+        lines.append(f"{row.gamma:>8g}  {eta:>12}  {numbers[0]:>16}  {numbers[1]:>10}  {row.diverged} of {row.cells}")
+    return "\n".join(lines)
 
 
-def power(rate: float) -> str:
-    """A rate as the paper writes it: 10^-1.5."""
+def format_rate(rate: float) -> str:
+    """A rate as the paper writes it, for example 10^-1.5."""
     if rate <= 0:
         return f"{rate:g}"
     exponent = math.log10(rate)

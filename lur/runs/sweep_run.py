@@ -1,218 +1,220 @@
-"""`lur sweep` in a run folder: a grid of rates that can be killed at any moment and goes on to the same numbers.
+"""A sweep in a run folder: a grid of rates that can be killed at any moment, and then resumes to the same numbers.
 
 =====================  ==============================================================================================
 ``config.toml``        the configuration that all cells share, and a table ``[sweep]``: ``client_lr``, ``server_lr``,
-                       ``tied``. Cell k is the k-th pair (gamma, eta), eta changing fastest
-``log.jsonl``          a line per group and round: ``group``, ``round``, ``cells`` (those that have not diverged
+                       ``tied``. Cell k is the k-th pair (gamma, eta), with eta changing fastest
+``log.jsonl``          one line per group and round: ``group``, ``round``, ``cells`` (those that have not diverged
                        before), and for each of them ``loss`` and ``update_norm``; with a decay rule also
-                       ``client_lr``, ``server_lr``, ``decayed``. ``diverged``, where there, says of cells why they
-                       diverged in this round: none of their later rounds is in the log
-``evaluation.jsonl``   ``group``, ``round``, ``cells``, ``f`` and ``accuracy`` (if it has one)
-``timing.jsonl``       ``group``, ``round``, ``rounds`` (since the line before), ``seconds``, ``time``
-``result.json``        ``state``, ``rounds``, ``cells``, ``diverged``: of each cell in which round and why
+                       ``client_lr``, ``server_lr``, ``decayed``. ``diverged`` says why cells diverged in this round;
+                       their later rounds are not in the log
+``evaluation.jsonl``   ``group``, ``round``, ``cells``, ``f`` and ``accuracy`` (if the task has one)
+``timing.jsonl``       ``group``, ``round``, ``rounds`` (since the previous line), ``seconds``, ``time``
+``result.json``        ``state``, ``rounds``, ``cells``, ``diverged``: in which round each of these cells did, and why
 =====================  ==============================================================================================
 
-Groups run one after the other; a checkpoint holds the group that is under way. A checkpoint's number counts the
-rounds of all groups.
+Groups run one after another; a checkpoint holds the group that runs. The number of a checkpoint counts the rounds of
+all groups.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from lur.data.store_cache import digest
 from lur.runs import folder
 from lur.runs.environment import environment
 from lur.runs.errors import RunError
 from lur.runs.files import write_file
-from lur.runs.log import lines, plain
-from lur.runs.session import Step, recorded, resumed
-from lur.runs.stopping import Stop
-from lur.tasks.task import Task
-from lur.training import configuration as configs
-from lur.training.sweeps import Cursor, Part, Sweep, Way, begin, groups_of, parts, way_of
+from lur.runs.log import read_lines, to_json
+from lur.runs.run_writer import RunWriter, Segment, open_writer, record_segments
+from lur.runs.stopping import StopRequest
+from lur.training.configuration import config_changes, config_from_values, read_toml, to_toml
+from lur.training.loop import ChunkSize
+from lur.training.sweep_plan import SweepConfig, SweepPlan
+from lur.training.sweeps import SweepPosition, SweepProgress, initial_position, run_sweep
 
 KIND = "sweep"
 LOGS = ("log.jsonl", "evaluation.jsonl", "timing.jsonl")
-NAMES = ("loss", "update_norm")
-DECAYING = ("client_lr", "server_lr", "decayed")
+LOGGED = ("loss", "update_norm")
+LOGGED_WITH_DECAY = ("client_lr", "server_lr", "decayed")
 
 
-def sweep_in(
+def sweep_in_folder(
     path: Path,
-    task: Task,
-    sweep: Sweep,
+    plan: SweepPlan,
     *,
-    stop: Stop | None = None,
-    chunk: int | Callable[[float], int] = 10,
-    say: Callable[[str], None] = print,
-    memory: int | None = None,
-) -> Generator[Part]:
-    """The sweep in a run folder, begun or continued; yields what is new. A finished one yields nothing.
+    stop: StopRequest | None = None,
+    chunk: ChunkSize = 10,
+    notify: Callable[[str], None] = print,
+) -> Generator[SweepProgress]:
+    """Run a sweep in a run folder, which is created or resumed.
 
-    `say` is told what was found; `memory` are the bytes to use, by default half of what is free.
+    Args:
+        path: the run folder.
+        plan: from `lur.training.sweep_plan.plan_sweep`. A sweep that resumes keeps the groups it began with.
+        stop: ends the sweep after a checkpoint once it is requested.
+        chunk: rounds per progress report.
+        notify: receives sentences for people.
+
+    Yields:
+        The new progress. A sweep that is finished yields nothing.
     """
-    stop = Stop() if stop is None else stop
-    sweep = settled(sweep, task)
-    folder.is_begun(path)
-    with folder.held(path):
-        begun = folder.is_begun(path)
-        way = kept_way(path, way_of(task, sweep, memory), task, sweep) if begun else way_of(task, sweep, memory)
-        here = environment(layout=str(way.layout), cells_at_once=way.at_once)
-        prepare(path, task, sweep, here, begun)
+    stop = StopRequest() if stop is None else stop
+    folder.has_run(path)  # refuses a folder with other content before a lock is created in it
+    with folder.lock_folder(path):
+        resuming = folder.has_run(path)
+        if resuming:
+            plan = _with_first_group_size(path, plan)
+        here = environment(layout=str(plan.layout), cells_at_once=plan.cells_per_group)
+        _create_or_check(path, plan, here, resuming)
         if (path / "result.json").exists():
-            say(f"{path}: finished; nothing is left to do")
+            notify(f"{path}: finished; nothing to do")
             return
-        say(f"{path}: {way.why}")
-        with resumed(path, LOGS, begin(task, sweep, way, 0), say) as (session, cursor):
-            cursor = Cursor(*cursor)
-            if begun:
-                for change in folder.resume_environment(path, here, session.round):
-                    say(f"{path}: not as the sweep began, its last digits may differ: {change}")
-                say(f"{path}: goes on after round {int(cursor.round):,} of group {int(cursor.group)}")
-            cursor = cursor._replace(state=jax.tree.map(jax.numpy.asarray, cursor.state))
+        notify(f"{path}: {plan.reason}")
+        with open_writer(path, LOGS, initial_position(plan, 0), notify) as (writer, position):
+            position = SweepPosition(*position)
+            if resuming:
+                for change in folder.record_environment_changes(path, here, writer.round):
+                    notify(f"{path}: the environment has changed, so the last digits may differ: {change}")
+                notify(f"{path}: resuming after round {int(position.round):,} of group {int(position.group)}")
+            position = position._replace(state=jax.tree.map(jax.numpy.asarray, position.state))
             try:
-                yield from recorded_parts(session, task, sweep, way, cursor, stop, chunk)
+                yield from _record_sweep(writer, plan, position, stop, chunk)
             except OSError as error:
-                kept = "nothing but its logs" if session.saved is None else "its last checkpoint"
-                raise OSError(f"{error}; {path} keeps {kept}: mend that and start it again") from error
+                kept = "only its logs" if writer.saved_round is None else "its last checkpoint"
+                raise OSError(
+                    f"{error}; {path} keeps {kept}: fix the problem and run the same command again"
+                ) from error
 
 
-def recorded_parts(
-    session: Any, task: Task, sweep: Sweep, way: Way, cursor: Cursor, stop: Stop, chunk: Any
-) -> Iterator[Part]:
-    """The rounds that are left, recorded; then how it ended."""
-    config = sweep.run
-    part: Part | None = None
-
-    def steps() -> Iterator[Step]:
-        nonlocal part
-        for part in parts(task, sweep, way, cursor, chunk):
-            yield step_of(part, sweep)
-
-    for _ in recorded(session, steps(), stop, every=config.checkpoint_every, seconds=config.checkpoint_seconds):
-        assert part is not None  # the step was made from it
-        yield part
-    at = cursor if part is None else part.cursor
-    last = int(at.group) == len(groups_of(len(sweep.cells), way.at_once)) - 1
-    if last and (int(at.round) == config.rounds or not at.alive.any()):
-        write_file(session.path / "result.json", json.dumps(result_of(session.path, sweep), indent=1) + "\n")
+def read_sweep_config(path: Path) -> SweepConfig:
+    """The sweep of a run folder."""
+    folder.read_run_info(path, KIND)
+    return read_sweep_toml(path / "config.toml")
 
 
-def step_of(part: Part, sweep: Sweep) -> Step:
-    """The lines of some rounds."""
-    at, rounds = part.cursor, len(part.infos.loss)
-    group = int(at.group)
-    names = (*NAMES, *DECAYING) if sweep.run.decay != "off" else NAMES
-    log = []
-    for r in range(rounds):
-        t = part.first + r + 1
-        own = [k for k, cell in enumerate(part.cells) if t <= last_round(part, sweep, int(cell), at)]
-        if not own:
-            break
-        line: dict[str, Any] = {"group": group, "round": t, "cells": part.cells[own]}
-        line |= {name: getattr(part.infos, name)[r, own] for name in names}
-        why = {str(cell): text for cell, (when, text) in part.ended.items() if when == t and not text.startswith("f(")}
-        log.append(line | ({"diverged": why} if why else {}))
-    evaluations = []
-    if part.evaluations is not None:
-        found = part.evaluations
-        line = {"group": group, "round": int(at.round), "cells": [*found], "f": [one.loss for one in found.values()]}
-        if all(one.accuracy == one.accuracy for one in found.values()):
-            line["accuracy"] = [one.accuracy for one in found.values()]
-        why = {str(cell): text for cell, (_, text) in part.ended.items() if text.startswith("f(")}
-        evaluations.append(line | ({"diverged": why} if why else {}))
-    timing = {
-        "group": group, "round": int(at.round), "rounds": rounds, "seconds": round(part.seconds, 6),
-        "time": round(time.time(), 3),
-    }  # fmt: skip
-    step = group * sweep.run.rounds + int(at.round)
-    return Step(step, part.cursor, {"log.jsonl": log, "evaluation.jsonl": evaluations, "timing.jsonl": [timing]})
-
-
-def last_round(part: Part, sweep: Sweep, cell: int, at: Cursor) -> int:
-    """The last round of a computed cell that counts: of one that diverged in an earlier part none."""
-    if cell in part.ended:
-        return part.ended[cell][0]
-    first = groups_of(len(sweep.cells), len(at.alive))[int(at.group)][0]
-    return sweep.run.rounds if at.alive[cell - first] else 0
-
-
-def result_of(path: Path, sweep: Sweep) -> dict[str, Any]:
-    """How a sweep ended, from its logs."""
-    diverged = {}
-    for name in ("log.jsonl", "evaluation.jsonl"):
-        for line in lines(path / name):
-            for cell, why in line.get("diverged", {}).items():
-                diverged[cell] = {"round": line["round"], "why": why}
-    ended = dict(sorted(diverged.items(), key=lambda item: int(item[0])))
-    return plain({"state": "finished", "rounds": sweep.run.rounds, "cells": len(sweep.cells), "diverged": ended})
-
-
-def settled(sweep: Sweep, task: Task) -> Sweep:
-    """The sweep with the task's own settings but its rates."""
-    return replace(sweep, run=configs.settled(sweep.run, task.settings))
-
-
-def text(sweep: Sweep) -> str:
+def sweep_to_toml(sweep: SweepConfig) -> str:
     """The sweep as TOML."""
     rates = {"client_lr": sweep.client_lr, "server_lr": sweep.server_lr}
     table = "".join(f"{name} = [{', '.join(map(repr, values))}]\n" for name, values in rates.items())
-    return f"{configs.text(sweep.run)}\n[sweep]\n{table}tied = {str(sweep.tied).lower()}\n"
+    return f"{to_toml(sweep.run)}\n[sweep]\n{table}tied = {str(sweep.tied).lower()}\n"
 
 
-def read(path: Path) -> Sweep:
-    """The sweep of a TOML file."""
-    values = configs.read_values(path)
+def read_sweep_toml(path: Path) -> SweepConfig:
+    """The sweep in a TOML file."""
+    values = read_toml(path)
     rates = values.pop("sweep", None)
     if not isinstance(rates, dict) or not {"client_lr", "server_lr", "tied"} >= set(rates) >= {"client_lr"}:
         raise RunError(f"{path}: expected a table [sweep] with client_lr, server_lr and tied, found {rates!r}")
     try:
         lists = {name: tuple(rates.get(name, ())) for name in ("client_lr", "server_lr")}
-        return Sweep(configs.from_values(values, str(path)), **lists, tied=bool(rates.get("tied", False)))
+        return SweepConfig(config_from_values(values, str(path)), **lists, tied=bool(rates.get("tied", False)))
     except (TypeError, ValueError) as error:
         raise RunError(f"{path}: {error}") from None
 
 
-def prepare(path: Path, task: Task, sweep: Sweep, here: dict[str, Any], begun: bool) -> None:
-    """Begin a sweep in the held folder, or check that the one there is this one."""
-    data = hashlib.sha256(json.dumps(digest(task.store), sort_keys=True).encode()).hexdigest()
-    if not begun:
-        folder.begin(path, KIND, text(sweep), here, data)
+def _with_first_group_size(path: Path, plan: SweepPlan) -> SweepPlan:
+    """The plan with the group size that the sweep began with, which its checkpoints have, whatever memory is free."""
+    size = folder.read_json(path / "environment.json").get("begun", {}).get("cells_at_once")
+    if not isinstance(size, int) or size < 1 or size == plan.cells_per_group:
+        return plan
+    return plan._replace(cells_per_group=size, reason=f"groups of {size}, as the sweep began")
+
+
+def _create_or_check(path: Path, plan: SweepPlan, here: dict[str, Any], resuming: bool) -> None:
+    """Create a sweep in the locked folder, or check that the sweep there is this one."""
+    sweep, data = plan.sweep, folder.data_digest(plan.experiment.task.store)
+    if not resuming:
+        folder.create_run(path, KIND, sweep_to_toml(sweep), here, data)
         return
-    about = folder.about(path, KIND)
-    kept = read(path / "config.toml")
-    changes = configs.difference(kept.run, sweep.run)
-    for name in ("client_lr", "server_lr", "tied"):
+    kept = read_sweep_config(path)
+    changes = config_changes(kept.run, sweep.run)
+    for name in ("client_lr", "server_lr"):
+        before, after = (",".join(f"{rate:g}" for rate in getattr(one, name)) for one in (kept, sweep))
         if getattr(kept, name) != getattr(sweep, name):
-            changes.append(f"{name} {shown(getattr(kept, name))} -> {shown(getattr(sweep, name))}")
+            changes.append(f"{name} {before} -> {after}")
+    if kept.tied != sweep.tied:
+        changes.append(f"tied {kept.tied} -> {sweep.tied}")
     if changes:
-        raise RunError(f"{path}: expected the configuration it was begun with, got {'; '.join(changes)}")
-    if about.get("data") != data:
-        raise RunError(f"{path}: expected the data it was begun with, got a store with other content")
+        raise RunError(f"{path}: expected the configuration that the run began with, got {'; '.join(changes)}")
+    folder.check_data(path, data)
 
 
-def shown(value: Any) -> str:
-    """Rates in a sentence."""
-    return ",".join(f"{one:g}" for one in value) if isinstance(value, tuple) else str(value)
+def _record_sweep(
+    writer: RunWriter, plan: SweepPlan, start: SweepPosition, stop: StopRequest, chunk: ChunkSize
+) -> Iterator[SweepProgress]:
+    """Run the sweep from where it stands, record it, and write how it ended."""
+    config = plan.experiment.config
+    progress: SweepProgress | None = None
+
+    def segments() -> Iterator[Segment]:
+        nonlocal progress
+        for progress in run_sweep(plan, start, chunk):
+            yield _segment(progress, plan)
+
+    for _ in record_segments(
+        writer, segments(), stop, every=config.checkpoint_every, seconds=config.checkpoint_seconds
+    ):
+        assert progress is not None  # the segment was made from it
+        yield progress
+    position = start if progress is None else progress.position
+    in_last_group = int(position.group) == len(plan.groups) - 1
+    if in_last_group and (int(position.round) == config.rounds or not position.alive.any()):
+        write_file(writer.path / "result.json", json.dumps(_result(writer.path, plan.sweep), indent=1) + "\n")
 
 
-def kept_way(path: Path, way: Way, task: Task, sweep: Sweep) -> Way:
-    """The groups that the sweep began with, whatever memory is free now: its checkpoints have their shapes."""
-    began = folder.read_json(path / "environment.json").get("begun", {}).get("cells_at_once")
-    if not isinstance(began, int) or began < 1 or began == way.at_once:
-        return way
-    layout = way.layout if began > 1 else way_of(task, replace(sweep), 0).layout
-    return Way(began, layout, f"groups of {began}, as it began")
+def _segment(progress: SweepProgress, plan: SweepPlan) -> Segment:
+    """The log lines of some rounds of a group."""
+    position, config, rounds = progress.position, plan.experiment.config, len(progress.infos.loss)
+    group, done = int(position.group), int(position.round)
+    names = LOGGED if config.decay == "off" else (*LOGGED, *LOGGED_WITH_DECAY)
+    last_rounds = [_last_round(progress, plan, int(cell)) for cell in progress.cells]
+    log = []
+    for r in range(rounds):
+        t = progress.rounds_before + r + 1
+        columns = [k for k, last in enumerate(last_rounds) if t <= last]
+        if not columns:
+            break
+        line: dict[str, Any] = {"group": group, "round": t, "cells": progress.cells[columns]}
+        line |= {name: getattr(progress.infos, name)[r, columns] for name in names}
+        diverged = {
+            str(cell): reason
+            for cell, (when, reason) in progress.diverged.items()
+            if when == t and not reason.startswith("f(x)")
+        }
+        log.append(line | ({"diverged": diverged} if diverged else {}))
+    evaluations = []
+    if progress.evaluations is not None:
+        found = progress.evaluations.values()
+        line = {"group": group, "round": done, "cells": [*progress.evaluations], "f": [one.loss for one in found]}
+        if all(one.accuracy == one.accuracy for one in found):  # nan: the task has none
+            line["accuracy"] = [one.accuracy for one in found]
+        diverged = {str(c): reason for c, (_, reason) in progress.diverged.items() if reason.startswith("f(x)")}
+        evaluations.append(line | ({"diverged": diverged} if diverged else {}))
+    seconds, now = round(progress.seconds, 6), round(time.time(), 3)
+    timing = {"group": group, "round": done, "rounds": rounds, "seconds": seconds, "time": now}
+    lines = {"log.jsonl": log, "evaluation.jsonl": evaluations, "timing.jsonl": [timing]}
+    return Segment(group * config.rounds + done, position, lines)
 
 
-def configured(path: Path) -> Sweep:
-    """The sweep of a run folder."""
-    folder.about(path, KIND)
-    return read(path / "config.toml")
+def _last_round(progress: SweepProgress, plan: SweepPlan, cell: int) -> int:
+    """The last round of a computed cell that counts; 0 for a cell that diverged in earlier rounds."""
+    if cell in progress.diverged:
+        return progress.diverged[cell][0]
+    position = progress.position
+    first = plan.groups[int(position.group)][0]
+    return plan.experiment.config.rounds if position.alive[cell - first] else 0
+
+
+def _result(path: Path, sweep: SweepConfig) -> dict[str, Any]:
+    """How a sweep ended, from its logs."""
+    diverged = {}
+    for name in ("log.jsonl", "evaluation.jsonl"):
+        for line in read_lines(path / name):
+            for cell, why in line.get("diverged", {}).items():
+                diverged[cell] = {"round": line["round"], "why": why}
+    in_order = dict(sorted(diverged.items(), key=lambda item: int(item[0])))
+    return to_json({"state": "finished", "rounds": sweep.run.rounds, "cells": len(sweep.cells), "diverged": in_order})

@@ -1,4 +1,4 @@
-"""The log as TensorBoard events, for those who watch runs there. Needs the optional tensorboardX."""
+"""The log of a run as TensorBoard events. Needs the optional package tensorboardX."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +9,15 @@ from lur.training.loop import Progress
 SCALARS = ("loss", "update_norm", "client_lr", "server_lr")
 
 
-def mirrored(path: Path, progresses: Iterator[Progress]) -> Iterator[Progress]:
-    """Write each progress into ``path/tensorboard`` and pass it on."""
+def log_to_tensorboard(path: Path, progress: Iterator[Progress]) -> Iterator[Progress]:
+    """Write the progress of a run into ``path/tensorboard`` as it passes through."""
     with optional_imports("--tensorboard"):
         from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
     writer = None
     try:
-        for at in progresses:
+        for at in progress:
             first = at.rounds - len(at.infos.loss) + 1
-            if writer is None:  # of an earlier part what was written after its checkpoint is dropped
+            if writer is None:  # events that a killed process wrote after its last checkpoint are purged
                 writer = SummaryWriter(str(path / "tensorboard"), purge_step=first)
             for name in SCALARS:
                 for k, value in enumerate(getattr(at.infos, name)):

@@ -1,261 +1,262 @@
-"""`lur train` in a run folder: a run that can be killed at any moment and goes on to the same numbers.
+"""Training in a run folder: a run that can be killed at any moment, and then resumes to the same numbers.
 
 =====================  ==============================================================================================
-``log.jsonl``          a line per round t = 1, 2, ...: ``round``, ``loss`` (of the round's clients before training),
+``log.jsonl``          one line per round t = 1, 2, ...: ``round``, ``loss`` (of the round's clients before training),
                        ``update_norm`` (of q_t), ``client_lr`` and ``server_lr`` (which the round used), ``decayed``
-                       (whether they decay after it); the last line of a run that diverged has ``diverged``, why
-``evaluation.jsonl``   ``round``, ``f`` (over all data, after that round), ``accuracy`` (if it has
-                       one), ``clients``, ``examples``
-``timing.jsonl``       ``round``, ``rounds`` (since the line before), ``seconds`` (with any evaluation), ``time``
+                       (whether they decay after it); in the last line of a run that diverged, ``diverged`` says why
+``evaluation.jsonl``   ``round``, ``f`` (over all data, after that round), ``accuracy`` (if the task has one),
+                       ``clients``, ``examples``
+``timing.jsonl``       ``round``, ``rounds`` (since the previous line), ``seconds`` (including evaluation), ``time``
 =====================  ==============================================================================================
 
-A folder is continued if the configuration is the one it was begun with. More rounds may be asked for than before,
-which extends a run, finished or not: the numbers are those of a run that was that long from the start.
+A run resumes if the configuration is the one it began with. The number of rounds may grow, which extends a run,
+finished or not: the numbers are those of a run that was as long from the start.
 """
 
-import hashlib
 import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from lur.data.store_cache import digest
-from lur.methods.server import Info
+from lur.methods.server import Info, State
 from lur.parallel import processes
-from lur.parallel.layouts import choose
 from lur.runs import checkpoint, folder
 from lur.runs.environment import environment
 from lur.runs.errors import Damaged, RunError
 from lur.runs.files import write_file
-from lur.runs.log import lines, plain
-from lur.runs.session import Session, Step, recorded, resumed
-from lur.runs.stopping import Stop
-from lur.tasks.task import Task
-from lur.training import configuration as configs
-from lur.training.configuration import Run
-from lur.training.evaluation import evaluate
-from lur.training.loop import Progress, initial_state, is_due, train, trouble
+from lur.runs.log import read_lines, to_json
+from lur.runs.run_writer import RunWriter, Segment, open_writer, record_segments
+from lur.runs.stopping import StopRequest
+from lur.training.configuration import MAY_CHANGE, ResolvedRun, RunConfig, config_changes, read_config, to_toml
+from lur.training.evaluation import Evaluation, evaluate
+from lur.training.experiment import Experiment, initial_state
+from lur.training.loop import ChunkSize, Progress, divergence_reason, is_evaluation_due, train
 
 KIND = "train"
-NO_ROUNDS: Any = Info(**{name: np.zeros(0) for name in Info._fields})  # pyright: ignore
 LOGS = ("log.jsonl", "evaluation.jsonl", "timing.jsonl")
+NO_ROUNDS: Any = Info(**{name: np.zeros(0) for name in Info._fields})  # pyright: ignore
 
 
-def train_in(
-    path: Path,
-    task: Task,
-    config: Run,
-    *,
-    stop: Stop | None = None,
-    chunk: int | Callable[[float], int] = 10,
-    say: Callable[[str], None] = print,
-) -> Iterator[Progress]:
-    """`lur.training.loop.train` in a run folder, begun or continued; yields what is new. A finished run yields nothing.
+class ResumePoint(NamedTuple):
+    """What is left to do in a run.
 
-    `say` is told what was found: where the run goes on, what of it was damaged, where the environment changed.
-    Of several processes the first keeps the folder; the others need not see it.
+    Attributes:
+        stage: "ended" if nothing is; "diverged" if only the end has to be written again; "evaluate" if the final
+            evaluation is missing; "train" if rounds are.
+        reason: why the run diverged; empty if it did not.
     """
-    stop = Stop() if stop is None else stop
-    config = configs.settled(config, task.settings)
+
+    stage: str
+    reason: str = ""
+
+
+def train_in_folder(
+    path: Path,
+    experiment: Experiment,
+    *,
+    stop: StopRequest | None = None,
+    chunk: ChunkSize = 10,
+    notify: Callable[[str], None] = print,
+) -> Iterator[Progress]:
+    """Train in a run folder, which is created or resumed. With several processes, the first one keeps the folder.
+
+    Args:
+        path: the run folder. Processes other than the first need not see it.
+        experiment: from `lur.training.experiment.resolve`.
+        stop: ends the run after a checkpoint once it is requested.
+        chunk: rounds per progress report, as in `lur.training.loop.train`.
+        notify: receives sentences for people: where the run resumes, which checkpoints were damaged, how the
+            environment has changed.
+
+    Yields:
+        The new progress. A run that has ended yields nothing.
+    """
+    stop = StopRequest() if stop is None else stop
     if not processes.is_first():
-        yield from followed(task, config, stop, chunk)
+        yield from _follow_first_process(experiment, stop, chunk)
         return
-    folder.is_begun(path)  # refuse a stranger's folder before anything is made in it
-    with folder.held(path):
-        here = environment(layout=str(layout_of(task, config)))
-        begun = prepare(path, task, config, here)
-        if begun and is_over(path, config):
-            say(f"{path}: {ending(folder.read_json(path / 'result.json'))}; nothing is left to do")
-            processes.told([OVER, None])
+    folder.has_run(path)  # refuses a folder with other content before a lock is created in it
+    with folder.lock_folder(path):
+        here = environment(layout=str(experiment.layout))
+        resuming = _create_or_check(path, experiment, here)
+        if resuming and _has_ended(path, experiment.config):
+            notify(f"{path}: {_ending(folder.read_json(path / 'result.json'))}; nothing to do")
+            processes.told(ResumePoint("ended"))
             return
         (path / "result.json").unlink(missing_ok=True)
-        with resumed(path, LOGS, initial_state(task, config), say) as (session, state):
-            if begun:
-                for change in folder.resume_environment(path, here, session.round):
-                    say(f"{path}: not as the run began, its last digits may differ: {change}")
-                say(f"{path}: goes on after round {session.round:,}")
+        with open_writer(path, LOGS, initial_state(experiment), notify) as (writer, state):
+            if resuming:
+                for change in folder.record_environment_changes(path, here, writer.round):
+                    notify(f"{path}: the environment has changed, so the last digits may differ: {change}")
+                notify(f"{path}: resuming after round {writer.round:,}")
             state = jax.tree.map(jax.numpy.asarray, state)
             try:
-                yield from rounds_of(session, task, config, state, stop, chunk)
+                yield from _record_training(writer, experiment, state, stop, chunk)
             except OSError as error:
-                kept = "nothing but its logs" if session.saved is None else f"the checkpoint of round {session.saved:,}"
+                saved = writer.saved_round
+                kept = "only its logs" if saved is None else f"the checkpoint of round {saved:,}"
                 raise OSError(
-                    f"{error}; the run stopped after round {session.round:,}, {path} keeps {kept}: mend that and "
-                    f"start it again"
+                    f"{error}; the run stopped after round {writer.round:,} and {path} keeps {kept}: fix the problem "
+                    f"and run the same command again"
                 ) from error
 
 
-def rounds_of(
-    session: Session, task: Task, config: Run, state: Any, stop: Stop, chunk: int | Callable[[float], int]
-) -> Iterator[Progress]:
-    """The rounds that are left, recorded; then how it ended."""
-    at: Progress | None = None
-    agreed = stop if jax.process_count() == 1 else Stop()
-    way = processes.told(way_on(session, config))
-
-    def steps() -> Iterator[Step]:
-        nonlocal at
-        before = 0.0
-        for at in progresses(way, task, config, processes.told_arrays(state), chunk):
-            agreed.signal = processes.told(stop.signal)
-            yield step_of(at, config, at.seconds - before)
-            before = at.seconds
-
-    for _ in recorded(session, steps(), agreed, every=config.checkpoint_every, seconds=config.checkpoint_seconds):
-        assert at is not None  # the step was made from it
-        yield at
-    if at is not None and (at.rounds == config.rounds or at.diverged) and agreed.signal is None:
-        write_file(session.path / "result.json", json.dumps(result_of(at), indent=1) + "\n")
+def read_run_config(path: Path) -> RunConfig:
+    """The configuration of a run folder."""
+    folder.read_run_info(path, KIND)
+    return read_config(path / "config.toml")
 
 
-def followed(task: Task, config: Run, stop: Stop, chunk: int | Callable[[float], int]) -> Iterator[Progress]:
-    """The run of a process other than the first, which has the folder and tells where the run stands."""
-    way = processes.told(None)
-    if way[0] == OVER:
-        return
-    for at in progresses(way, task, config, processes.told_arrays(initial_state(task, config)), chunk):
-        stop.signal = processes.told(None)
-        yield at
-        if stop.signal is not None:
-            return
-
-
-OVER, ENDED, LAST, ON = "over", "ended", "last", "on"
-
-
-def way_on(session: Session, config: Run) -> list[str | None]:
-    """Where the run stands: it diverged in its last round (and why), its last evaluation is missing, or it goes on."""
-    done = session.round
-    last, evaluated = (last_line(session.path / name) for name in ("log.jsonl", "evaluation.jsonl"))
-    if "diverged" in last:
-        return [ENDED, str(last["diverged"])]
-    missing = done == config.rounds or (evaluated.get("round") == done and "diverged" in evaluated)
-    return [LAST if missing else ON, None]
-
-
-def progresses(
-    way: list[str | None], task: Task, config: Run, state: Any, chunk: int | Callable[[float], int]
-) -> Iterator[Progress]:
-    """The run from where it stands. One that was killed between its last checkpoint and its end is ended again."""
-    word, why = way
-    done = int(state.round)
-    if word == ENDED:
-        yield Progress(done, state, NO_ROUNDS, None, 0.0, why)
-    elif word == LAST:
-        found = evaluate(task, state.params)
-        yield Progress(done, state, NO_ROUNDS, found, 0.0, trouble("f(x)", found.loss, config.loss_limit))
-    else:
-        yield from train(task, config, start=state, chunk=chunk)
-
-
-def last_line(path: Path) -> dict[str, Any]:
-    """The last line of a log; of none an empty one."""
-    return next(iter(deque(lines(path), maxlen=1)), {})
-
-
-def step_of(at: Progress, config: Run, seconds: float) -> Step:
-    """The lines of some rounds."""
-    count = len(at.infos.loss)
-    evaluations = [] if at.evaluation is None else [evaluation_line(at)]
-    if count == 0:
-        return Step(at.rounds, at.state, {}, {} if is_due(config, at.rounds) else {"evaluation.jsonl": evaluations})
-    timing = {"round": at.rounds, "rounds": count, "seconds": round(seconds, 6), "time": round(time.time(), 3)}
-    new = {"log.jsonl": round_lines(at), "timing.jsonl": [timing]}
-    if is_due(config, at.rounds):
-        return Step(at.rounds, at.state, {**new, "evaluation.jsonl": evaluations})
-    return Step(at.rounds, at.state, new, {"evaluation.jsonl": evaluations})
-
-
-def round_lines(at: Progress) -> list[dict[str, Any]]:
-    """A line per round; the last says so if the run diverged in it."""
-    count = len(at.infos.loss)
-    names = ("loss", "update_norm", "client_lr", "server_lr", "decayed")
-    found = [
-        {"round": at.rounds - count + k + 1, **{name: plain(getattr(at.infos, name)[k]) for name in names}}
-        for k in range(count)
-    ]
-    if at.diverged and at.evaluation is None:
-        found[-1]["diverged"] = at.diverged
-    return found
-
-
-def evaluation_line(at: Progress) -> dict[str, Any]:
-    """f(x) after a round; says so if that is where the run diverged."""
-    found = at.evaluation
-    assert found is not None
-    line: dict[str, Any] = {"round": at.rounds, "f": found.loss}
-    if found.accuracy == found.accuracy:  # a task without answers has none
-        line["accuracy"] = found.accuracy
-    line |= {"clients": found.clients, "examples": found.examples}
-    return line | ({"diverged": at.diverged} if at.diverged else {})
-
-
-def result_of(at: Progress) -> dict[str, Any]:
-    """How a run ended."""
-    found: dict[str, Any] = {"state": "diverged" if at.diverged else "finished", "round": at.rounds}
-    if at.diverged:
-        found["why"] = at.diverged
-    return found if at.evaluation is None else found | {name: plain(v) for name, v in evaluation_line(at).items()}
-
-
-def ending(result: dict[str, Any]) -> str:
-    """A result in words."""
-    if result.get("state") == "diverged":
-        return f"diverged in round {result.get('round'):,}: {result.get('why')}"
-    return f"finished after {result.get('round'):,} rounds"
-
-
-def prepare(path: Path, task: Task, config: Run, here: dict[str, Any]) -> bool:
-    """Begin a run in the held folder, or check that the one there is this one; whether it was there."""
-    data = hashlib.sha256(json.dumps(digest(task.store), sort_keys=True).encode()).hexdigest()
-    if not folder.is_begun(path):
-        folder.begin(path, KIND, configs.text(config), here, data)
+def _create_or_check(path: Path, experiment: Experiment, here: dict[str, Any]) -> bool:
+    """Create a run in the locked folder, or check that the run there is this one. Returns whether there is one."""
+    config, data = experiment.config, folder.data_digest(experiment.task.store)
+    if not folder.has_run(path):
+        folder.create_run(path, KIND, to_toml(config), here, data)
         return False
-    about = folder.about(path, KIND)
-    kept = configs.read(path / "config.toml")
-    changes = configs.difference(kept, config, ignore=("rounds", *configs.WITHOUT_EFFECT))
-    done = rounds_done(path)
+    kept = read_run_config(path)
+    changes = config_changes(kept, config, ignore=("rounds", *MAY_CHANGE))
+    try:
+        done = _last_line(path / "log.jsonl").get("round", 0)
+    except Damaged:
+        done = max((int(saved.name) for saved in checkpoint.checkpoint_folders(path / "checkpoints")), default=0)
     if config.rounds < done:
         changes.append(f"rounds {kept.rounds} -> {config.rounds}, of which {done} are done")
     if changes:
-        raise RunError(f"{path}: expected the configuration it was begun with, got {'; '.join(changes)}")
-    if about.get("data") != data:
-        raise RunError(f"{path}: expected the data it was begun with, got a store with other content")
-    if kept != config:
-        write_file(path / "config.toml", configs.text(config))
+        raise RunError(f"{path}: expected the configuration that the run began with, got {'; '.join(changes)}")
+    folder.check_data(path, data)
+    if config_changes(kept, config, ignore=()):
+        write_file(path / "config.toml", to_toml(config))
     return True
 
 
-def rounds_done(path: Path) -> int:
-    """The last round in the log or, if the log is damaged, of a checkpoint."""
-    try:
-        return last_line(path / "log.jsonl").get("round", 0)
-    except Damaged:
-        return max((int(one.name) for one in checkpoint.checkpoint_folders(path / "checkpoints")), default=0)
-
-
-def is_over(path: Path, config: Run) -> bool:
-    """Whether the run has ended: diverged, or with all the rounds that are asked for."""
+def _has_ended(path: Path, config: ResolvedRun) -> bool:
+    """Whether the run diverged or has done all the rounds asked for."""
     if not (path / "result.json").exists():
         return False
     result = folder.read_json(path / "result.json")
     return result.get("state") == "diverged" or result.get("round") == config.rounds
 
 
-def layout_of(task: Task, config: Run) -> Any:
-    """The layout that the run takes here."""
-    shapes = jax.eval_shape(task.init, jax.random.key(0))
-    M = config.clients_per_round or task.settings.clients_per_round
-    return choose(shapes, M, config.layout, linear=task.linear is not None).layout
+def _ending(result: dict[str, Any]) -> str:
+    """How a run ended, in words."""
+    if result.get("state") == "diverged":
+        return f"diverged in round {result.get('round'):,}: {result.get('why')}"
+    return f"finished after {result.get('round'):,} rounds"
 
 
-def configured(path: Path, **changes: Any) -> Run:
-    """The configuration of a run folder, with changes."""
-    folder.about(path, KIND)
-    return replace(configs.read(path / "config.toml"), **changes)
+def _record_training(
+    writer: RunWriter, experiment: Experiment, state: State, stop: StopRequest, chunk: ChunkSize
+) -> Iterator[Progress]:
+    """Train from where the run stands, record it, and write how it ended."""
+    config, progress = experiment.config, None
+    agreed = stop if jax.process_count() == 1 else StopRequest()
+    point = ResumePoint(*processes.told(_resume_point(writer, config)))
+
+    def segments() -> Iterator[Segment]:
+        nonlocal progress
+        seconds_before = 0.0
+        for progress in _remaining_progress(point, experiment, processes.told_arrays(state), chunk):
+            agreed.signal = processes.told(stop.signal)
+            yield _segment(progress, config, progress.seconds - seconds_before)
+            seconds_before = progress.seconds
+
+    for _ in record_segments(
+        writer, segments(), agreed, every=config.checkpoint_every, seconds=config.checkpoint_seconds
+    ):
+        assert progress is not None  # the segment was made from it
+        yield progress
+    if progress is not None and (progress.rounds == config.rounds or progress.diverged) and agreed.signal is None:
+        write_file(writer.path / "result.json", json.dumps(_result(progress), indent=1) + "\n")
+
+
+def _follow_first_process(experiment: Experiment, stop: StopRequest, chunk: ChunkSize) -> Iterator[Progress]:
+    """Train in a process other than the first, which has the folder and says where the run stands."""
+    point = ResumePoint(*processes.told(None))
+    if point.stage == "ended":
+        return
+    state = processes.told_arrays(initial_state(experiment))
+    for progress in _remaining_progress(point, experiment, state, chunk):
+        stop.signal = processes.told(None)
+        yield progress
+        if stop.signal is not None:
+            return
+
+
+def _resume_point(writer: RunWriter, config: ResolvedRun) -> ResumePoint:
+    """What is left to do, according to the logs."""
+    if not writer.round:
+        return ResumePoint("train")
+    last, evaluated = (_last_line(writer.path / name) for name in ("log.jsonl", "evaluation.jsonl"))
+    if "diverged" in last:
+        return ResumePoint("diverged", str(last["diverged"]))
+    diverged_in_evaluation = evaluated.get("round") == writer.round and "diverged" in evaluated
+    return ResumePoint("evaluate" if writer.round == config.rounds or diverged_in_evaluation else "train")
+
+
+def _remaining_progress(
+    point: ResumePoint, experiment: Experiment, state: State, chunk: ChunkSize
+) -> Iterator[Progress]:
+    """The run from where it stands. One that was killed between its last checkpoint and its end is ended again."""
+    done = int(state.round)
+    if point.stage == "diverged":
+        yield Progress(done, state, NO_ROUNDS, None, 0.0, point.reason)
+    elif point.stage == "evaluate":
+        evaluation = evaluate(experiment.task, state.params)
+        reason = divergence_reason("f(x)", evaluation.loss, experiment.config.loss_limit)
+        yield Progress(done, state, NO_ROUNDS, evaluation, 0.0, reason)
+    else:
+        yield from train(experiment, start=state, chunk=chunk)
+
+
+def _last_line(path: Path) -> dict[str, Any]:
+    """The last line of a log; an empty one if it has none."""
+    return next(iter(deque(read_lines(path), maxlen=1)), {})
+
+
+def _segment(progress: Progress, config: ResolvedRun, seconds: float) -> Segment:
+    """The log lines of some rounds. An evaluation that is due only because the run ends is a final line."""
+    count = len(progress.infos.loss)
+    evaluation = progress.evaluation
+    evaluations = [] if evaluation is None else [_evaluation_line(progress, evaluation)]
+    lines: dict[str, list[dict[str, Any]]] = {}
+    if count:
+        names = ("loss", "update_norm", "client_lr", "server_lr", "decayed")
+        first = progress.rounds - count + 1
+        log = [
+            {"round": first + k, **{name: to_json(getattr(progress.infos, name)[k]) for name in names}}
+            for k in range(count)
+        ]
+        if progress.diverged and evaluation is None:
+            log[-1]["diverged"] = progress.diverged
+        now, seconds = round(time.time(), 3), round(seconds, 6)
+        timing = {"round": progress.rounds, "rounds": count, "seconds": seconds, "time": now}
+        lines = {"log.jsonl": log, "timing.jsonl": [timing]}
+    if not is_evaluation_due(config, progress.rounds):
+        return Segment(progress.rounds, progress.state, lines, {"evaluation.jsonl": evaluations})
+    if count:
+        lines["evaluation.jsonl"] = evaluations
+    return Segment(progress.rounds, progress.state, lines)
+
+
+def _evaluation_line(progress: Progress, evaluation: Evaluation) -> dict[str, Any]:
+    """f(x) after a round, with the reason if the run diverged there."""
+    line: dict[str, Any] = {"round": progress.rounds, "f": evaluation.loss}
+    if evaluation.accuracy == evaluation.accuracy:  # nan: the task has none
+        line["accuracy"] = evaluation.accuracy
+    line |= {"clients": evaluation.clients, "examples": evaluation.examples}
+    return line | ({"diverged": progress.diverged} if progress.diverged else {})
+
+
+def _result(progress: Progress) -> dict[str, Any]:
+    """How a run ended, as result.json has it."""
+    result: dict[str, Any] = {"state": "diverged" if progress.diverged else "finished", "round": progress.rounds}
+    if progress.diverged:
+        result["why"] = progress.diverged
+    if progress.evaluation is None:
+        return result
+    return result | to_json(_evaluation_line(progress, progress.evaluation))

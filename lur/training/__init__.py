@@ -1,1 +1,1 @@
-"""Training runs and sweeps: configuration, loop, evaluation."""
+"""Training runs and sweeps: configuration, experiment, loop, evaluation."""

@@ -1,13 +1,14 @@
-"""A run's configuration: one frozen dataclass, which is also a TOML file, flags and a notebook's arguments.
+"""The configuration of a run: what was asked for (`RunConfig`) and what was decided (`ResolvedRun`).
 
-None takes the task's own setting; `settled` fills them in, and that is what a run folder keeps.
+A configuration is a frozen dataclass, a TOML file, command-line flags or a notebook's arguments. A field that is None
+takes the task's value. `resolve_config` fills these in, and a run folder keeps the result.
 """
 
 import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field
 from numbers import Real
 from pathlib import Path
 from types import NoneType
@@ -15,60 +16,67 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from lur import theta as thetas
 
-LARGEST_FILE = 2**20
-LARGEST = 2**53
-"""Whole numbers stay below."""
-WITHOUT_EFFECT = ("checkpoint_every", "checkpoint_seconds")
-"""What may change between the parts of a run: it moves no number."""
+MAX_FILE_BYTES = 2**20
+MAX_INTEGER = 2**53
+"""Integers from here on are refused: not every one of them is a float."""
+MAY_CHANGE = ("checkpoint_every", "checkpoint_seconds")
+"""Fields that may change when a run is resumed: they do not affect its numbers."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """What to train on, how, and how it is watched."""
+class RunConfig:
+    """A run as it was asked for: the task, the method, the data and how the run is observed.
+
+    Each field carries its description, which `lur train --help` prints.
+    """
 
     task: Annotated[str, "femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits."]
-    rounds: Annotated[int, "Rounds to run."] = 100
-    client_lr: Annotated[float | None, "gamma."] = None
-    server_lr: Annotated[float | None, "eta."] = None
-    server: Annotated[Literal["sgd", "yogi", "adam"] | None, "The server's optimiser."] = None
-    theta: Annotated[str | None, "The weights Theta: 1:10 (FedAvg), K=10 (FOMAML) or [1,0,2]."] = None
-    clients_per_round: Annotated[int | None, "M."] = None
-    batch_size: Annotated[int | None, "B."] = None
+    rounds: Annotated[int, "Number of rounds to run."] = 100
+    client_lr: Annotated[float | None, "Client learning rate gamma."] = None
+    server_lr: Annotated[float | None, "Server learning rate eta."] = None
+    server: Annotated[Literal["sgd", "yogi", "adam"] | None, "Server optimiser."] = None
+    theta: Annotated[str | None, "Gradient weights Theta: 1:10 (FedAvg), K=10 (FOMAML) or [1,0,2]."] = None
+    clients_per_round: Annotated[int | None, "Number of clients per round M."] = None
+    batch_size: Annotated[int | None, "Mini-batch size B."] = None
     epochs: Annotated[
-        int | None, "Go so many times through each client's shuffled data instead of K draws with replacement."
+        int | None,
+        "Local epochs: each client goes through its shuffled data this many times instead of drawing K mini-batches "
+        "with replacement.",
     ] = None
     weighting: Annotated[
-        Literal["uniform", "examples"], "Weigh clients alike, as the paper, or by their numbers of examples."
+        Literal["uniform", "examples"], "Weight clients equally, as in the paper, or by their number of examples."
     ] = "uniform"
-    layout: Annotated[str, "How the clients axis runs: auto, vmap, sequential, chunked:4, sharded."] = "auto"
-    seed: Annotated[int, "Of the run: initial model, clients, mini-batches."] = 0
-    evaluate_every: Annotated[int | None, "Evaluate f(x) over all data every so many rounds; always at the end."] = None
+    layout: Annotated[str, "How the clients of a round run: auto, vmap, sequential, chunked:4 or sharded."] = "auto"
+    seed: Annotated[int, "Random seed of the run: initial model, client sampling, mini-batches."] = 0
+    evaluate_every: Annotated[
+        int | None, "Evaluate f(x) over all data every this many rounds, as well as at the end."
+    ] = None
     decay: Annotated[
         Literal["off", "paper", "reference"], "LocalUpdateDecay: both rates decay on a plateau (lur.decay)."
     ] = "off"
-    decay_delta: Annotated[float, "Delta, the least improvement that counts."] = 1e-4
-    decay_alpha: Annotated[float, "alpha, the factor of gamma."] = 0.1
-    decay_beta: Annotated[float, "beta, the factor of eta."] = 0.9
-    decay_window: Annotated[int, "W, in rounds."] = 100
-    decay_patience: Annotated[int, "P, in rounds."] = 100
-    decay_cooldown: Annotated[int, "C, in rounds."] = 100
-    loss_limit: Annotated[float, "A loss above it, or one that is no number, ends the run as diverged."] = 1e6
-    store: Annotated[Path | None, "An imported store to train on."] = None
-    clients: Annotated[int | None, "Clients of the built-in data."] = None
-    heterogeneity: Annotated[float, "The dial of the built-in data: 0 makes all clients alike."] = 1.0
-    data_seed: Annotated[int, "Of the built-in data."] = 0
+    decay_delta: Annotated[float, "Delta: the smallest decrease of the loss that counts as an improvement."] = 1e-4
+    decay_alpha: Annotated[float, "alpha: the factor by which gamma decays."] = 0.1
+    decay_beta: Annotated[float, "beta: the factor by which eta decays."] = 0.9
+    decay_window: Annotated[int, "W: rounds that the loss is averaged over."] = 100
+    decay_patience: Annotated[int, "P: rounds without improvement before a decay."] = 100
+    decay_cooldown: Annotated[int, "C: rounds after a decay in which no other one happens."] = 100
+    loss_limit: Annotated[float, "The run has diverged when its loss exceeds this limit or is not finite."] = 1e6
+    store: Annotated[Path | None, "Train on this imported store instead of the built-in data."] = None
+    clients: Annotated[int | None, "Number of clients of the built-in data."] = None
+    heterogeneity: Annotated[float, "Heterogeneity of the built-in data; 0 makes all clients alike."] = 1.0
+    data_seed: Annotated[int, "Random seed of the built-in data."] = 0
     word_count: Annotated[Path | None, "The file stackoverflow.word_count, for the Stack Overflow tasks."] = None
     tag_count: Annotated[Path | None, "The file stackoverflow.tag_count, for tag prediction."] = None
-    checkpoint_every: Annotated[int | None, "Write a checkpoint every so many rounds."] = None
-    checkpoint_seconds: Annotated[float, "Write a checkpoint every so many seconds."] = 60.0
+    checkpoint_every: Annotated[int | None, "Write a checkpoint every this many rounds."] = None
+    checkpoint_seconds: Annotated[float, "Write a checkpoint every this many seconds."] = 60.0
 
     def __post_init__(self) -> None:
-        for name, hint in hints().items():
+        for name, hint in FIELD_TYPES.items():
             value = getattr(self, name)
             if name == "theta" and isinstance(value, str | Sequence):
                 weights = thetas.parse(value) or (0.0,) if isinstance(value, str) else value
                 value = thetas.text(thetas.nonzero(weights))
-            object.__setattr__(self, name, conforming(name, hint, value))
+            object.__setattr__(self, name, _coerce(name, hint, value))
         for name in POSITIVE:
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -88,66 +96,90 @@ class Run:
             raise ValueError(f"theta must be left out with epochs, which decide K per client, got {self.theta}")
 
 
+FIELD_TYPES = get_type_hints(RunConfig)
+"""Type of each field of a `RunConfig`."""
+FIELD_DESCRIPTIONS = {name: get_args(hint)[1] for name, hint in get_type_hints(RunConfig, include_extras=True).items()}
+"""Description of each field of a `RunConfig`."""
 POSITIVE = ("rounds", "clients_per_round", "batch_size", "epochs", "evaluate_every", "clients", "checkpoint_every")
 NONNEGATIVE = ("client_lr", "server_lr", "heterogeneity", "checkpoint_seconds")
 SEEDS = ("seed", "data_seed")
 
 
-def hints(extras: bool = False) -> dict[str, Any]:
-    """The type of each field, with its description where `extras`."""
-    return get_type_hints(Run, include_extras=extras)
+@dataclass(frozen=True)
+class ResolvedRun(RunConfig):
+    """A run whose every setting is decided. A remaining None is a value of its own, not a question.
+
+    Attributes:
+        client_lr: client learning rate gamma.
+        server_lr: server learning rate eta.
+        server: name of the server optimiser.
+        theta: gradient weights Theta as text; None with `epochs`, where K depends on the client.
+        clients_per_round: M.
+        batch_size: B.
+        epochs: local epochs; None draws K mini-batches with replacement.
+        evaluate_every: rounds between evaluations; None evaluates at the end only.
+        checkpoint_every: rounds between checkpoints; None writes them by `checkpoint_seconds` alone.
+    """
+
+    client_lr: float = field(kw_only=True)
+    server_lr: float = field(kw_only=True)
+    server: Literal["sgd", "yogi", "adam"] = field(kw_only=True)
+    clients_per_round: int = field(kw_only=True)
+    batch_size: int = field(kw_only=True)
 
 
-def conforming(name: str, hint: Any, value: Any) -> Any:
-    """The value as the field has it: a whole number may stand for a float, text for a path."""
-    options = [hint] if get_origin(hint) is Literal else get_args(hint) or [hint]
-    if value is None and NoneType in options:
-        return None
-    kind = next(option for option in options if option is not NoneType)
-    if get_origin(kind) is Literal:
-        if value in get_args(kind):
-            return value
-        near = nearest(str(value), get_args(kind))
-        raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {value!r}{near}")
-    if kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if kind is float or (number.is_integer() and abs(number) < LARGEST):
-            return kind(number)
-    elif (kind is Path and isinstance(value, str | Path)) or (kind is str and isinstance(value, str)):
-        return kind(value)
-    expected = {int: "an integer", float: "a number", str: "text", Path: "a path"}[kind]
-    raise ValueError(f"{name} must be {expected}, got {value!r}")
+def resolve_config(config: RunConfig, settings: Any) -> ResolvedRun:
+    """The configuration with the task's settings in place of what was left open.
+
+    Args:
+        config: what was asked for.
+        settings: `lur.tasks.Settings` of the task.
+
+    Returns:
+        The resolved configuration. Resolving it again changes nothing.
+    """
+    defaults = {
+        "client_lr": settings.client_lr,
+        "server_lr": settings.server_lr,
+        "server": settings.server,
+        "clients_per_round": settings.clients_per_round,
+        "batch_size": settings.batch_size,
+        "theta": None if config.epochs is not None else thetas.text(thetas.fedavg(settings.local_steps)),
+    }
+    asked = {name: value for name, value in asdict(config).items() if value is not None}
+    return ResolvedRun(**(defaults | asked))
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a refusal: which of the names was perhaps meant."""
-    near = difflib.get_close_matches(name, [*names], n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
+def with_changes(config: RunConfig, **changes: Any) -> RunConfig:
+    """The configuration, resolved or not, as a `RunConfig` with other values in some fields."""
+    return RunConfig(**(asdict(config) | changes))
 
 
-def from_values(values: Mapping[str, Any], where: str = "the configuration") -> Run:
-    """A run from names and values, as a file has them."""
-    names = [field.name for field in fields(Run)]
+def config_from_values(values: Mapping[str, Any], source: str = "the configuration") -> RunConfig:
+    """A configuration from names and values, as a file holds them.
+
+    Args:
+        values: the fields' values by name.
+        source: what error messages call the origin of the values.
+    """
     for name, value in values.items():
-        if name not in names:
-            raise ValueError(f"{where}: expected the keys of a run, got {name} = {value!r}{nearest(name, names)}")
+        if name not in FIELD_TYPES:
+            hint = did_you_mean(name, FIELD_TYPES)
+            raise ValueError(f"{source}: expected the name of a setting, got {name} = {value!r}{hint}")
     if "task" not in values:
-        raise ValueError(f"{where}: expected a task, got none")
+        raise ValueError(f"{source}: expected a task, got none")
     try:
-        return Run(**values)
+        return RunConfig(**values)
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+        raise ValueError(f"{source}: {error}") from None
 
 
-def read_values(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
     """The names and values of a TOML file, not yet checked."""
     try:
         size = path.stat().st_size
-        if size > LARGEST_FILE:
-            raise ValueError(f"{path}: expected a configuration of at most {LARGEST_FILE:,} bytes, found {size:,}")
+        if size > MAX_FILE_BYTES:
+            raise ValueError(f"{path}: expected a configuration of at most {MAX_FILE_BYTES:,} bytes, found {size:,}")
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path}: expected a configuration, found no such file") from None
@@ -155,45 +187,56 @@ def read_values(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: expected TOML, {error}") from None
 
 
-def read(path: Path) -> Run:
-    """A run from a TOML file."""
-    return from_values(read_values(path), str(path))
+def read_config(path: Path) -> RunConfig:
+    """The configuration in a TOML file."""
+    return config_from_values(read_toml(path), str(path))
 
 
-def text(run: Run) -> str:
-    """The run as TOML. What is not set is left out: TOML has no word for nothing."""
-    return "".join(f"{name} = {toml(value)}\n" for name, value in asdict(run).items() if value is not None)
+def to_toml(config: RunConfig) -> str:
+    """The configuration as TOML. Fields that are None are left out, because TOML has no null."""
+    lines = []
+    for name, value in asdict(config).items():
+        if isinstance(value, int | float):
+            lines.append(f"{name} = {value!r}\n")
+        elif value is not None:
+            quoted = str(value).replace("\\", "\\\\").replace('"', '\\"')
+            escaped = (f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c for c in quoted)
+            lines.append(f'{name} = "{"".join(escaped)}"\n')
+    return "".join(lines)
 
 
-def toml(value: str | Path | float | int) -> str:
-    """A value as TOML writes it."""
-    if isinstance(value, int | float):
-        return repr(value)
-    plain = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    escaped = (f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c for c in plain)
-    return f'"{"".join(escaped)}"'
+def config_changes(before: RunConfig, after: RunConfig, ignore: Sequence[str] = MAY_CHANGE) -> list[str]:
+    """The fields in which two configurations differ, each as text: ``client_lr 0.1 -> 0.5``."""
+    pairs = ((name, getattr(before, name), getattr(after, name)) for name in FIELD_TYPES if name not in ignore)
+    words = ((name, *("none" if value is None else str(value) for value in (x, y))) for name, x, y in pairs if x != y)
+    return [f"{name} {x} -> {y}" for name, x, y in words]
 
 
-def settled(run: Run, settings: Any) -> Run:
-    """The run with the task's own settings (`lur.tasks.Settings`) where it has none."""
-    own = {
-        "client_lr": settings.client_lr,
-        "server_lr": settings.server_lr,
-        "server": settings.server,
-        "clients_per_round": settings.clients_per_round,
-        "batch_size": settings.batch_size,
-    }
-    if run.epochs is None:
-        own["theta"] = thetas.text(thetas.fedavg(settings.local_steps))
-    return replace(run, **{name: value for name, value in own.items() if getattr(run, name) is None})
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of an error message: the closest of the valid names, or nothing if none is close."""
+    closest = difflib.get_close_matches(name, [*names], n=1, cutoff=0.5)
+    return f"; did you mean {closest[0]}?" if closest else ""
 
 
-def difference(a: Run, b: Run, ignore: Sequence[str] = WITHOUT_EFFECT) -> list[str]:
-    """How b differs from a, a sentence for each field: ``client_lr 0.1 -> 0.5``."""
-    pairs = ((field.name, getattr(a, field.name), getattr(b, field.name)) for field in fields(Run))
-    return [f"{name} {shown(x)} -> {shown(y)}" for name, x, y in pairs if x != y and name not in ignore]
-
-
-def shown(value: Any) -> str:
-    """A value in a sentence."""
-    return "none" if value is None else str(value)
+def _coerce(name: str, hint: Any, value: Any) -> Any:
+    """The value in the field's type: an integer may stand for a float, a string for a path."""
+    options = [hint] if get_origin(hint) is Literal else get_args(hint) or [hint]
+    if value is None and NoneType in options:
+        return None
+    kind = next(option for option in options if option is not NoneType)
+    if get_origin(kind) is Literal:
+        if value in get_args(kind):
+            return value
+        hint = did_you_mean(str(value), get_args(kind))
+        raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {value!r}{hint}")
+    if kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if kind is float or (number.is_integer() and abs(number) < MAX_INTEGER):
+            return kind(number)
+    elif (kind is Path and isinstance(value, str | Path)) or (kind is str and isinstance(value, str)):
+        return kind(value)
+    expected = {int: "an integer", float: "a number", str: "text", Path: "a path"}[kind]
+    raise ValueError(f"{name} must be {expected}, got {value!r}")

@@ -1,0 +1,33 @@
+"""`lur config TASK`: the configuration of a run as TOML."""
+
+from pathlib import Path
+
+from lur.cli.flags import RunFlags, RunFlagsArg, TaskName, requested_config
+from lur.cli.output import Json, write_json
+
+NO_FLAGS = RunFlags()
+
+
+def config(
+    task: TaskName = "",
+    config: Path | None = None,
+    run_dir: Path | None = None,
+    json: Json = None,
+    flags: RunFlagsArg = NO_FLAGS,
+) -> int:
+    """Print the configuration of a run as TOML, including the task's settings: lur config digits
+
+    Args:
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
+        config: A TOML file to start from.
+        run_dir: A run folder to start from.
+    """
+    from lur.training.configuration import resolve_config, to_toml
+    from lur.training.experiment import load_task
+
+    requested = requested_config(task, config, run_dir, flags)
+    resolved = resolve_config(requested, load_task(requested).settings)
+    write_json(json, resolved)
+    if json is None:
+        print(to_toml(resolved), end="")
+    return 0
