@@ -14,7 +14,7 @@ from benchmarks.paper.scales import NAMES, YOGI, case
 from benchmarks.paper.verdicts import Statement, curve_of
 from lur import plots
 from lur.runs.environment import environment
-from lur.runs.sweep_results import Cell, power
+from lur.runs.sweep_results import CellResult, format_rate
 
 
 class Line(NamedTuple):
@@ -26,7 +26,7 @@ class Line(NamedTuple):
     """
 
     label: str
-    cell: Cell
+    cell: CellResult
 
 
 class Made(NamedTuple):
@@ -46,7 +46,7 @@ def is_evaluated(task: str) -> bool:
     return task not in YOGI
 
 
-def by_gamma(cells: Sequence[Cell], with_eta: bool = False) -> list[Line]:
+def by_gamma(cells: Sequence[CellResult], with_eta: bool = False) -> list[Line]:
     """The cells that did not diverge, labelled by their rates."""
     return [
         Line(rf"$\gamma$ = {cell.gamma:g}" + (rf", $\eta$ = {tex(cell.eta)}" if with_eta else ""), cell)
@@ -57,7 +57,7 @@ def by_gamma(cells: Sequence[Cell], with_eta: bool = False) -> list[Line]:
 
 def tex(rate: float) -> str:
     """A rate as LaTeX for a legend."""
-    label = power(rate)
+    label = format_rate(rate)
     return f"$10^{{{label[3:]}}}$" if label.startswith("10^") else label
 
 

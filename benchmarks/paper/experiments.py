@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from benchmarks.paper.scales import Scale, case
 from lur import tasks
 from lur.runs import sweep_results
-from lur.runs.stopping import Stop
-from lur.runs.sweep_results import Cell, Swept
-from lur.runs.sweep_run import sweep_in
-from lur.training.configuration import Run
-from lur.training.sweeps import Sweep
+from lur.runs.stopping import StopRequest
+from lur.runs.sweep_results import CellResult, SweepResults
+from lur.runs.sweep_run import sweep_in_folder
+from lur.training.configuration import RunConfig
+from lur.training.sweep_plan import SweepConfig, plan_sweep
 
 
 class Interrupted(KeyboardInterrupt):
@@ -35,8 +35,8 @@ class Decayed(NamedTuple):
     """
 
     gamma: float | None
-    cell: Cell | None
-    swept: Swept | None
+    cell: CellResult | None
+    swept: SweepResults | None
     refused: tuple[float, ...]
 
 
@@ -57,18 +57,18 @@ class Lab:
         runs: Path,
         scale: Scale,
         say: Callable[[str], None] = print,
-        stop: Stop | None = None,
+        stop: StopRequest | None = None,
         only: Sequence[str] = (),
         stores: dict[str, Path] | None = None,
     ):
         self.runs, self.say = runs, say
         self.scale: Scale = scale
         self.only = tuple(only)
-        self.stop = Stop() if stop is None else stop
+        self.stop = StopRequest() if stop is None else stop
         self.stores = stores or {}
-        self._sweeps: dict[Path, Swept] = {}
+        self._sweeps: dict[Path, SweepResults] = {}
 
-    def task(self, run: Run) -> Any:
+    def task(self, run: RunConfig) -> Any:
         """The task of a run; its data are loaded once."""
         from lur.data.store import open_store
 
@@ -77,17 +77,23 @@ class Lab:
             options["store"] = open_store(run.store)
         return load_once(run.task, **options)
 
-    def run_of(self, name: str) -> Run:
+    def run_of(self, name: str) -> RunConfig:
         """The configuration that the runs of a task share at this scale."""
         run = case(name, self.scale).run
         return replace(run, store=self.stores[name], clients=None) if name in self.stores else run
 
-    def swept(self, path: Path, sweep: Sweep) -> Swept:
+    def swept(self, path: Path, sweep: SweepConfig) -> SweepResults:
         """A sweep: run, resumed or read from its folder, once."""
         if path in self._sweeps:
             return self._sweeps[path]
         with closing(
-            sweep_in(path, self.task(sweep.run), sweep, stop=self.stop, chunk=rounds_between_stops, say=self.say)
+            sweep_in_folder(
+                path,
+                plan_sweep(sweep, self.task(sweep.run)),
+                stop=self.stop,
+                chunk=rounds_between_stops,
+                notify=self.say,
+            )
         ) as parts:
             for _ in parts:
                 pass
@@ -96,10 +102,10 @@ class Lab:
         self._sweeps[path] = sweep_results.read_sweep(path)
         return self._sweeps[path]
 
-    def grid(self, name: str) -> Swept:
+    def grid(self, name: str) -> SweepResults:
         """The sweep of a task over gamma and eta."""
         sizes = case(name, self.scale)
-        return self.swept(self.runs / f"{name}-grid", Sweep(self.run_of(name), sizes.gammas, sizes.etas))
+        return self.swept(self.runs / f"{name}-grid", SweepConfig(self.run_of(name), sizes.gammas, sizes.etas))
 
     def decay(self, name: str) -> Decayed:
         """LocalUpdateDecay of a task from its largest gamma that does not diverge, with the best eta."""
@@ -108,9 +114,9 @@ class Lab:
         rule |= {f"decay_{name}": sizes.wait for name in ("window", "patience", "cooldown")}
         run, refused = replace(self.run_of(name), **rule), []
         for gamma in sorted(sizes.first_gammas, reverse=True):
-            swept = self.swept(self.runs / f"{name}-decay-{gamma:g}", Sweep(run, (gamma,), sizes.decay_etas))
-            best = sweep_results.best_of(swept.cells, run.rounds)
-            if best is not None and sweep_results.settles(best, run.rounds):
+            swept = self.swept(self.runs / f"{name}-decay-{gamma:g}", SweepConfig(run, (gamma,), sizes.decay_etas))
+            best = sweep_results.best_cell(swept.cells, run.rounds)
+            if best is not None and sweep_results.has_trained(best, run.rounds):
                 return Decayed(gamma, best, swept, tuple(refused))
             refused.append(gamma)
         return Decayed(None, None, None, tuple(refused))

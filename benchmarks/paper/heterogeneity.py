@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lur import plots, tasks
-from lur.training.loop import Run, train
+from lur.training.configuration import RunConfig
+from lur.training.experiment import resolve
+from lur.training.loop import train
 
 
 class Setting(NamedTuple):
@@ -68,7 +70,7 @@ SETTINGS = {
 def curve(setting: Setting, heterogeneity: float, gamma: float) -> Curve:
     """Runs one client rate at one heterogeneity."""
     task = tasks.load(setting.task, clients=setting.clients, heterogeneity=heterogeneity)
-    config = Run(
+    config = RunConfig(
         setting.task,
         rounds=setting.rounds,
         client_lr=gamma,
@@ -78,7 +80,7 @@ def curve(setting: Setting, heterogeneity: float, gamma: float) -> Curve:
         batch_size=setting.batch_size,
         evaluate_every=setting.every,
     )
-    parts = train(task, config, chunk=setting.every)
+    parts = train(resolve(config, task), chunk=setting.every)
     evaluated = [(part.rounds, part.evaluation) for part in parts if part.evaluation]
     return Curve(
         heterogeneity,

@@ -11,8 +11,8 @@ paper's scale, digits replaces the tasks that a CPU cannot run.
 
 from typing import Literal, NamedTuple
 
-from lur.training.configuration import Run
-from lur.training.sweeps import ETAS, GAMMAS, LARGEST_GAMMAS
+from lur.training.configuration import RunConfig
+from lur.training.sweep_plan import DECAY_GAMMAS, ETAS, GAMMAS
 
 Scale = Literal["smoke", "small", "paper"]
 ETA = 0.01
@@ -32,10 +32,10 @@ class Case(NamedTuple):
         block: Rounds in a block of Figure 3.
     """
 
-    run: Run
+    run: RunConfig
     gammas: tuple[float, ...] = GAMMAS
     etas: tuple[float, ...] = ETAS
-    first_gammas: tuple[float, ...] = LARGEST_GAMMAS
+    first_gammas: tuple[float, ...] = DECAY_GAMMAS
     decay_etas: tuple[float, ...] = ETAS
     wait: int = 100
     block: int = 1000
@@ -50,27 +50,29 @@ SMOKE_ETAS = (0.01, 0.1, 1.0)
 SMALL_ETAS = (0.01, 10**-1.5, 0.1)
 
 SMOKE = {
-    "digits": Case(Run("digits", 20, clients=10, evaluate_every=5), (0.0, 0.01, 0.1, 1.0), SMOKE_ETAS, (100.0, 1.0)),
+    "digits": Case(
+        RunConfig("digits", 20, clients=10, evaluate_every=5), (0.0, 0.01, 0.1, 1.0), SMOKE_ETAS, (100.0, 1.0)
+    ),
     "femnist": Case(
-        Run("femnist", 4, clients=2, clients_per_round=2, batch_size=2, theta="1:2", evaluate_every=2),
+        RunConfig("femnist", 4, clients=2, clients_per_round=2, batch_size=2, theta="1:2", evaluate_every=2),
         (0.0, 0.01), (0.01, 0.1), (0.1,),
     ),
     "stackoverflow_tp": Case(
-        Run("stackoverflow_tp", 4, clients=6, clients_per_round=2, batch_size=2, theta="1:2", evaluate_every=2),
+        RunConfig("stackoverflow_tp", 4, clients=6, clients_per_round=2, batch_size=2, theta="1:2", evaluate_every=2),
         (0.0, 10.0), (0.01, HALF), (100.0,),
     ),
 }  # fmt: skip
 SMALL = {
-    "digits": Case(Run("digits", 1000, clients=10, heterogeneity=10.0, evaluate_every=20)),
+    "digits": Case(RunConfig("digits", 1000, clients=10, heterogeneity=10.0, evaluate_every=20)),
     "femnist": Case(
-        Run(
+        RunConfig(
             "femnist", 600, clients=8, heterogeneity=2.0, clients_per_round=2, batch_size=5, evaluate_every=50,
             loss_limit=100.0,
         ),
         (0.0, 0.001, 0.01, 0.1, 1.0), SMALL_ETAS,
     ),
     "stackoverflow_tp": Case(
-        Run("stackoverflow_tp", 400, clients=60, heterogeneity=2.0, clients_per_round=10, evaluate_every=40),
+        RunConfig("stackoverflow_tp", 400, clients=60, heterogeneity=2.0, clients_per_round=10, evaluate_every=40),
         (0.0, 1.0, 10.0, 100.0), (0.01, 0.1, HALF, 1.0),
     ),
 }  # fmt: skip
@@ -79,11 +81,13 @@ SMALL = {
 def case(task: str, scale: Scale) -> Case:
     """The sizes of a task at a scale. Tasks that no smaller scale lists run few rounds with very few clients."""
     if scale == "paper":
-        return Case(Run(task, 10_000, evaluate_every=None if task in YOGI else 100))
+        return Case(RunConfig(task, 10_000, evaluate_every=None if task in YOGI else 100))
     known = (SMOKE if scale == "smoke" else SMALL).get(task)
     if known is None:
         rounds = 4 if scale == "smoke" else 100
-        few = Run(task, rounds, clients=4, clients_per_round=2, batch_size=2, theta="1:2", evaluate_every=rounds // 2)
+        few = RunConfig(
+            task, rounds, clients=4, clients_per_round=2, batch_size=2, theta="1:2", evaluate_every=rounds // 2
+        )
         known = Case(few, (0.0, 0.01, 0.1), (0.01, 0.1), (0.1, 0.01))
     rounds = known.run.rounds
     etas = known.etas if known.decay_etas is ETAS else known.decay_etas

@@ -12,7 +12,7 @@ from benchmarks.paper.drawing import Made, record, write_csv
 from benchmarks.paper.experiments import Lab
 from benchmarks.paper.scales import tasks_of
 from benchmarks.paper.verdicts import Statement
-from lur.runs.sweep_results import power
+from lur.runs.sweep_results import format_rate
 
 TITLE = "Rates of LocalUpdateDecay"
 PAPER = {  # base-10 logarithms
@@ -44,9 +44,9 @@ def make(lab: Lab, out: Path) -> Made:
             shows = (
                 "no gamma trains"
                 if decayed.cell is None
-                else f"gamma {decayed.cell.gamma:g}, eta {power(decayed.cell.eta)}"
+                else f"gamma {decayed.cell.gamma:g}, eta {format_rate(decayed.cell.eta)}"
             )
-            claim = f"LocalUpdateDecay uses gamma {gamma:g}, eta {power(eta)}"
+            claim = f"LocalUpdateDecay uses gamma {gamma:g}, eta {format_rate(eta)}"
             statements.append(Statement(task, claim, shows, same))
     path = out / "table2.csv"
     header = ("task", "log10_gamma", "log10_eta", "paper_log10_gamma", "paper_log10_eta", "gammas_that_diverged")

@@ -7,22 +7,22 @@ from pathlib import Path
 from benchmarks.paper.drawing import Made, record, write_csv
 from benchmarks.paper.experiments import Lab
 from benchmarks.paper.verdicts import Statement
-from lur.runs.sweep_results import power, tuned
+from lur.runs.sweep_results import format_rate, tune_server_lr
 
 
 def make(lab: Lab, out: Path, name: str, title: str, task: str, paper: Mapping[float, float]) -> Made:
     """Writes the table of one task; `paper` maps gamma to the base-10 logarithm of the paper's eta."""
     rows, statements = [], []
-    for row in tuned(lab.grid(task)):
+    for row in tune_server_lr(lab.grid(task)):
         printed = paper.get(row.gamma)
         eta = "" if row.eta is None else f"{math.log10(row.eta):g}"
         rows.append(
             (task, row.gamma, eta, f"{row.loss:.9g}", row.diverged, row.cells, "" if printed is None else printed)
         )
         if printed is not None:
-            shows = "every eta diverges" if row.eta is None else f"gamma {row.gamma:g}: eta {power(row.eta)}"
+            shows = "every eta diverges" if row.eta is None else f"gamma {row.gamma:g}: eta {format_rate(row.eta)}"
             same = row.eta is not None and math.isclose(row.eta, 10**printed)
-            statements.append(Statement(task, f"gamma {row.gamma:g}: eta {power(10**printed)}", shows, same))
+            statements.append(Statement(task, f"gamma {row.gamma:g}: eta {format_rate(10**printed)}", shows, same))
     path = out / f"{name}.csv"
     write_csv(path, ("task", "gamma", "log10_eta", "loss", "diverged", "cells", "paper_log10_eta"), rows)
     return record(lab, name, title, (task,), Made([path], statements), out)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.paper.heterogeneity import Curve, comparisons
-from lur.runs.sweep_results import Cell, Swept, power, tail, tuned
+from lur.runs.sweep_results import CellResult, SweepResults, final_loss, format_rate, tune_server_lr
 
 COMPARABLE = 1.05
 """Two losses are comparable if their ratio is at most this."""
@@ -30,7 +30,7 @@ class Statement(NamedTuple):
     agrees: bool | None
 
 
-def curve_of(cell: Cell, block: int, evaluated: bool) -> tuple[list[int], list[float]]:
+def curve_of(cell: CellResult, block: int, evaluated: bool) -> tuple[list[int], list[float]]:
     """A cell's training curve: f(x) if it was evaluated, otherwise the mean loss of the rounds' clients per block."""
     if evaluated and cell.evaluations:
         return [t for t, *_ in cell.evaluations], [f for _, f, _ in cell.evaluations]
@@ -38,7 +38,7 @@ def curve_of(cell: Cell, block: int, evaluated: bool) -> tuple[list[int], list[f
     return ends, [float(np.mean(cell.loss[t - block : t])) for t in ends]
 
 
-def column(swept: Swept, eta: float) -> list[Cell]:
+def column(swept: SweepResults, eta: float) -> list[CellResult]:
     """The cells with a server rate that did not diverge, smallest gamma first."""
     cells = [cell for cell in swept.cells if math.isclose(cell.eta, eta) and not cell.diverged]
     return sorted(cells, key=lambda cell: cell.gamma)
@@ -65,7 +65,7 @@ class Crossing(NamedTuple):
         return 0 < self.lead < self.last and self.late > 1
 
 
-def crossings(cells: Sequence[Cell], block: int, evaluated: bool) -> list[Crossing]:
+def crossings(cells: Sequence[CellResult], block: int, evaluated: bool) -> list[Crossing]:
     """Compares each larger gamma with the smallest, which is the first cell."""
     curves = []
     for cell in cells:
@@ -80,7 +80,7 @@ def crossings(cells: Sequence[Cell], block: int, evaluated: bool) -> list[Crossi
     return made
 
 
-def early_and_late(task: str, swept: Swept, eta: float, block: int, evaluated: bool) -> Statement:
+def early_and_late(task: str, swept: SweepResults, eta: float, block: int, evaluated: bool) -> Statement:
     """With eta fixed, a larger gamma leads early and loses late."""
     claim = "with a fixed server rate a larger gamma has the lower loss at first and is beaten or matched later"
     cells = column(swept, eta)
@@ -100,7 +100,7 @@ def early_and_late(task: str, swept: Swept, eta: float, block: int, evaluated: b
         )
         shows = f"eta {eta:g}: no gamma leads gamma {cells[0].gamma:g} early and loses late ({ends} times its loss)"
     others = [
-        power(other) for other in swept.sweep.server_lr
+        format_rate(other) for other in swept.sweep.server_lr
         if not math.isclose(other, eta) and any(r.appears for r in crossings(column(swept, other), block, evaluated))
     ]  # fmt: skip
     if len(swept.sweep.server_lr) > 1:
@@ -113,12 +113,12 @@ def spread(losses: Sequence[float]) -> float:
     return max(losses) - min(losses)
 
 
-def tuning_helps(task: str, swept: Swept, eta: float) -> Statement:
+def tuning_helps(task: str, swept: SweepResults, eta: float) -> Statement:
     """Tuning eta for each gamma brings the gammas together."""
     claim = "tuning the server rate mitigates the suboptimality of gamma > 0: the gap between gammas shrinks"
     rounds = swept.sweep.run.rounds
-    best = {row.gamma: row.loss for row in tuned(swept) if row.eta is not None}
-    fixed = {cell.gamma: tail(cell, rounds) for cell in column(swept, eta)}
+    best = {row.gamma: row.loss for row in tune_server_lr(swept) if row.eta is not None}
+    fixed = {cell.gamma: final_loss(cell, rounds) for cell in column(swept, eta)}
     both = sorted(set(best) & set(fixed))
     if len(both) < 2:
         return Statement(task, claim, f"fewer than two gammas are left at eta {eta:g}", None)
@@ -132,7 +132,7 @@ def tuning_helps(task: str, swept: Swept, eta: float) -> Statement:
     return Statement(task, claim, shows, after < before)
 
 
-def norms_fall(task: str, swept: Swept, eta: float) -> Statement:
+def norms_fall(task: str, swept: SweepResults, eta: float) -> Statement:
     """The norm of the update falls with gamma."""
     claim = "smaller client rates lead to larger model updates: ||q_t|| falls with gamma"
     cells = column(swept, eta)
@@ -143,12 +143,12 @@ def norms_fall(task: str, swept: Swept, eta: float) -> Statement:
     return Statement(task, claim, shows, all(b <= a for a, b in itertools.pairwise(means)))
 
 
-def tied_is_not_best(task: str, swept: Swept) -> Statement:
+def tied_is_not_best(task: str, swept: SweepResults) -> Statement:
     """gamma = eta does not reach the best loss of the grid."""
     claim = "gamma = eta (vanilla FedAvg) does not result in the best performance"
     rounds = swept.sweep.run.rounds
-    every = [tail(cell, rounds) for cell in swept.cells]
-    tied = [tail(cell, rounds) for cell in swept.cells if math.isclose(cell.gamma, cell.eta)]
+    every = [final_loss(cell, rounds) for cell in swept.cells]
+    tied = [final_loss(cell, rounds) for cell in swept.cells if math.isclose(cell.gamma, cell.eta)]
     tied = [loss for loss in tied if math.isfinite(loss)]
     if not tied:
         return Statement(task, claim, "no cell with gamma = eta is left", None)
@@ -157,22 +157,22 @@ def tied_is_not_best(task: str, swept: Swept) -> Statement:
     return Statement(task, claim, shows, min(tied) > best)
 
 
-def small_gamma_wins(task: str, swept: Swept) -> Statement:
+def small_gamma_wins(task: str, swept: SweepResults) -> Statement:
     """With tuned eta, the smaller gamma ends lower, as the paper finds for tag prediction."""
     claim = "with tuned server rates the smaller gammas perform better (tag prediction)"
-    rows = sorted((row for row in tuned(swept) if row.eta is not None), key=lambda row: row.gamma)
+    rows = sorted((row for row in tune_server_lr(swept) if row.eta is not None), key=lambda row: row.gamma)
     if len(rows) < 2:
         return Statement(task, claim, "fewer than two gammas are left", None)
     shows = "final losses: " + ", ".join(
-        f"{row.loss:.4g} (gamma {row.gamma:g}, eta {power(row.eta or 0)})" for row in rows
+        f"{row.loss:.4g} (gamma {row.gamma:g}, eta {format_rate(row.eta or 0)})" for row in rows
     )
     return Statement(task, claim, shows, rows[0].loss < rows[-1].loss)
 
 
-def large_gamma_wins(task: str, swept: Swept) -> Statement:
+def large_gamma_wins(task: str, swept: SweepResults) -> Statement:
     """With tuned eta, the larger gamma is ahead at first and matched at the end."""
     claim = "with tuned server rates larger gammas may lead at first; eventually smaller ones are comparable or better"
-    rows = sorted((row for row in tuned(swept) if row.eta is not None), key=lambda row: row.gamma)
+    rows = sorted((row for row in tune_server_lr(swept) if row.eta is not None), key=lambda row: row.gamma)
     if len(rows) < 2:
         return Statement(task, claim, "fewer than two gammas are left", None)
     best = min(rows, key=lambda row: row.loss)
@@ -183,29 +183,29 @@ def large_gamma_wins(task: str, swept: Swept) -> Statement:
     return Statement(task, claim, shows, rows[0].loss <= COMPARABLE * best.loss)
 
 
-def decay_matches(task: str, swept: Swept, decayed: Any) -> Statement:
+def decay_matches(task: str, swept: SweepResults, decayed: Any) -> Statement:
     """LocalUpdateDecay does as well as the best tuned gamma."""
     claim = "LocalUpdateDecay eventually does as well as LocalUpdate with tuned gamma, without tuning it"
-    rows = [row for row in tuned(swept) if row.eta is not None]
+    rows = [row for row in tune_server_lr(swept) if row.eta is not None]
     if decayed.cell is None or not rows:
         return Statement(task, claim, "no gamma trained under the decay rule", None)
     best = min(rows, key=lambda row: row.loss)
-    final = tail(decayed.cell, swept.sweep.run.rounds)
+    final = final_loss(decayed.cell, swept.sweep.run.rounds)
     decays = int((np.diff(decayed.cell.gammas) < 0).sum())
     shows = (
-        f"from gamma {decayed.gamma:g} with eta {power(decayed.cell.eta)} and {decays} decays it ends at {final:.4g}, "
-        f"{final / best.loss:.3g} times the best tuned ({best.loss:.4g} at gamma {best.gamma:g}); "
-        f"comparable means up to {COMPARABLE:g}"
+        f"from gamma {decayed.gamma:g} with eta {format_rate(decayed.cell.eta)} and {decays} decays "
+        f"it ends at {final:.4g}, {final / best.loss:.3g} times the best tuned ({best.loss:.4g} at gamma "
+        f"{best.gamma:g}); comparable means up to {COMPARABLE:g}"
     )
     return Statement(task, claim, shows, final <= COMPARABLE * best.loss)
 
 
-def etas_rise(task: str, swept: Swept) -> Statement:
+def etas_rise(task: str, swept: SweepResults) -> Statement:
     """Larger gammas allow larger etas."""
     claim = "choosing larger gamma enables higher values of eta"
-    etas = [(row.gamma, row.eta) for row in sorted(tuned(swept), key=lambda r: r.gamma) if row.eta is not None]
+    etas = [(row.gamma, row.eta) for row in sorted(tune_server_lr(swept), key=lambda r: r.gamma) if row.eta is not None]
     if len(etas) < 2:
         return Statement(task, claim, "fewer than two gammas are left", None)
     rises = all(b >= a for (_, a), (_, b) in itertools.pairwise(etas)) and etas[-1][1] > etas[0][1]
-    shows = "tuned eta: " + ", ".join(f"{power(eta)} (gamma {gamma:g})" for gamma, eta in etas)
+    shows = "tuned eta: " + ", ".join(f"{format_rate(eta)} (gamma {gamma:g})" for gamma, eta in etas)
     return Statement(task, claim, shows, rises)

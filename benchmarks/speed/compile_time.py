@@ -43,11 +43,12 @@ def compile_seconds(task: str) -> float:
     from lur.engine.run import run
     from lur.jax_setup import prepare
     from lur.parallel.layouts import choose, replicated
-    from lur.training.loop import Run, algorithm
+    from lur.training.configuration import RunConfig
+    from lur.training.experiment import resolve
 
     prepare()
     loaded = tasks.load(task, **({} if task in ("quadratic", "digits") else {"clients": 2 * CLIENTS}))
-    algo = algorithm(loaded, Run(task))
+    algo = resolve(RunConfig(task), loaded).method
     settings = loaded.settings
     params = jax.jit(loaded.init)(jax.random.key(0))
     state = algo.init(params, settings.client_lr, settings.server_lr)

@@ -103,13 +103,11 @@ def parameters_of(folder: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
     import jax
 
     from lur.runs import checkpoint
-    from lur.runs.train_run import configured
-    from lur.tasks import load
-    from lur.training.loop import initial_state
+    from lur.runs.train_run import read_run_config
+    from lur.training.experiment import initial_state, load_task, resolve
 
-    config = configured(folder)
-    task = load(config.task, clients=config.clients, heterogeneity=config.heterogeneity, seed=config.data_seed)
-    start = initial_state(task, config)
+    config = read_run_config(folder)
+    start = initial_state(resolve(config, load_task(config)))
     restored = checkpoint.restore(folder / "checkpoints", folder, start, print)
     assert restored is not None  # every run ends with a checkpoint
 
@@ -128,11 +126,12 @@ COLLECTIVES = """
 import json, sys
 from lur import tasks
 from lur.training import programs
-from lur.training.configuration import Run
+from lur.training.configuration import RunConfig
+from lur.training.experiment import resolve
 task = tasks.load(sys.argv[1], clients=int(sys.argv[2]))
-config = Run(sys.argv[1], theta="1:10", clients_per_round=int(sys.argv[3]))
-make = programs.hosted_program if sys.argv[4] == "hosted" else programs.program
-print(json.dumps(programs.compiled(make(task, config, sys.argv[5]))[0]))
+config = RunConfig(sys.argv[1], theta="1:10", clients_per_round=int(sys.argv[3]), layout=sys.argv[5])
+make = programs.host_program if sys.argv[4] == "hosted" else programs.resident_program
+print(json.dumps(programs.compile_program(make(resolve(config, task)))[0]))
 """
 
 

@@ -26,10 +26,11 @@ from lur.data.gather import resident
 from lur.engine.run import run
 from lur.runs.environment import environment
 from lur.runs.sweep_results import read_sweep
-from lur.runs.sweep_run import sweep_in
-from lur.training.configuration import Run
+from lur.runs.sweep_run import sweep_in_folder
+from lur.training.configuration import RunConfig
+from lur.training.experiment import resolve
 from lur.training.loop import train
-from lur.training.sweeps import Sweep, algorithm_of
+from lur.training.sweep_plan import SweepConfig, plan_sweep
 
 GAMMAS = (0.001, 0.01, 0.1, 0.3, 1.0, 3.0)
 ETAS = tuple(float(10 ** (k / 2)) for k in range(-6, 3))
@@ -84,7 +85,7 @@ class Measured(NamedTuple):
 
 def measure(rounds: int = 200, processes: int | None = 6, say: Callable[[str], None] = print) -> Measured:
     """Times all contenders on the 6 x 9 grid of digits, one after the other."""
-    requested = Sweep(Run("digits", rounds), GAMMAS, ETAS)
+    requested = SweepConfig(RunConfig("digits", rounds), GAMMAS, ETAS)
     task = tasks.load("digits")
     cells = requested.cells
     with tempfile.TemporaryDirectory() as scratch:
@@ -125,23 +126,23 @@ def measure(rounds: int = 200, processes: int | None = 6, say: Callable[[str], N
     return Measured(len(cells), rounds, *spent, early, float(np.median(largest)), max(largest))
 
 
-def run_sweep(path: Path, task: Any, sweep: Sweep) -> None:
+def run_sweep(path: Path, task: Any, sweep: SweepConfig) -> None:
     """Runs the sweep in a folder."""
-    with closing(sweep_in(path, task, sweep, say=lambda line: None, chunk=64)) as parts:
+    with closing(sweep_in_folder(path, plan_sweep(sweep, task), notify=lambda line: None, chunk=64)) as parts:
         for _ in parts:
             pass
 
 
-def train_cell(task: Any, sweep: Sweep, k: int) -> np.ndarray:
+def train_cell(task: Any, sweep: SweepConfig, k: int) -> np.ndarray:
     """The losses of one cell, trained by `lur.training.loop`."""
     gamma, eta = sweep.cells[k]
-    parts = train(task, replace(sweep.run, client_lr=gamma, server_lr=eta), chunk=64)
+    parts = train(resolve(replace(sweep.run, client_lr=gamma, server_lr=eta), task), chunk=64)
     return np.concatenate([part.infos.loss for part in parts])
 
 
-def shared_program(task: Any, sweep: Sweep) -> None:
+def shared_program(task: Any, sweep: SweepConfig) -> None:
     """Runs all cells by `lur.run` with one compiled program."""
-    method, settings = algorithm_of(task, sweep, 1.0), task.settings
+    method, settings = plan_sweep(sweep, task).experiment.method, task.settings
     data, params = resident(task.store), task.init(jax.random.key(0))
     for gamma, eta in sweep.cells:
         state, _ = run(

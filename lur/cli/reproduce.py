@@ -80,7 +80,9 @@ def reproduce_paper(
     from lur.training.configuration import did_you_mean
 
     if task is not None and task not in tasks.NAMES:
-        raise ValueError(f"--task must be one of {', '.join(tasks.NAMES)}, got {task!r}{did_you_mean(task, tasks.NAMES)}")
+        raise ValueError(
+            f"--task must be one of {', '.join(tasks.NAMES)}, got {task!r}{did_you_mean(task, tasks.NAMES)}"
+        )
     names = (*FIGURES, *TABLES) if what == "all" else (what,)
     done: dict[str, Any] = {}
     with stop_on_signals(quiet) as stop:

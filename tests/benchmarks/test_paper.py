@@ -13,9 +13,9 @@ from benchmarks.paper import verdicts
 from benchmarks.paper.experiments import Decayed, Lab
 from benchmarks.paper.scales import ETA, case, tasks_of
 from lur.cli.reproduce import FIGURES, TABLES
-from lur.runs.sweep_results import Cell, Swept
-from lur.training.configuration import Run
-from lur.training.sweeps import ETAS, GAMMAS, Sweep
+from lur.runs.sweep_results import CellResult, SweepResults
+from lur.training.configuration import RunConfig
+from lur.training.sweep_plan import ETAS, GAMMAS, SweepConfig
 
 ROUNDS = (10, 20, 30, 40, 50)
 
@@ -23,12 +23,12 @@ ROUNDS = (10, 20, 30, 40, 50)
 def cell(gamma, eta, losses, norm=1.0, diverged=None, gammas=()):
     evaluations = tuple((t, f, math.nan) for t, f in zip(ROUNDS, losses, strict=True))
     loss = np.repeat(np.asarray(losses, float), 10)
-    return Cell(0, gamma, eta, loss, np.full(50, norm), np.asarray(gammas), evaluations, diverged)
+    return CellResult(0, gamma, eta, loss, np.full(50, norm), np.asarray(gammas), evaluations, diverged)
 
 
 def swept(*cells):
     gammas, etas = dict.fromkeys(c.gamma for c in cells), dict.fromkeys(c.eta for c in cells)
-    return Swept(Path("x"), Sweep(Run("digits", 50), tuple(gammas), tuple(etas)), True, {}, cells)
+    return SweepResults(Path("x"), SweepConfig(RunConfig("digits", 50), tuple(gammas), tuple(etas)), True, {}, cells)
 
 
 SMALL = (4, 3, 2, 1, 0.5)

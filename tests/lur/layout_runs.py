@@ -18,7 +18,8 @@ import numpy as np
 
 from lur import tasks
 from lur.engine.run import run
-from lur.training.loop import Run, algorithm
+from lur.training.configuration import RunConfig
+from lur.training.experiment import resolve
 
 LAYOUTS = ("sequential", "vmap", "chunked:2", "sharded", "sharded:vmap", "sharded:chunked:2")
 ROUNDS = 20
@@ -31,7 +32,7 @@ def runs(name: str, dtype: str) -> dict[str, float]:
     jax.config.update("jax_enable_x64", dtype == "float64")
     task = tasks.load(name, clients=5, dtype=jnp.dtype(dtype))
     server = None if dtype == "float64" else "sgd"
-    algo = algorithm(task, Run(name, theta="1:2", server=server))
+    algo = resolve(RunConfig(name, theta="1:2", server=server), task).method
     start = task.init(jax.random.key(0))
 
     def end(start, layout):

@@ -10,7 +10,7 @@ import pytest
 import lur as lur_package
 import theory
 from lur.cli.predict import predict
-from tests.test_cli import lur
+from tests.lur.cli.test_commands import lur
 from theory.trials import implementation_of, prediction
 from theory.trials.prediction import Setting
 

@@ -18,11 +18,11 @@ import jax, jax.numpy as jnp
 import numpy as np
 from lur import tasks
 from lur.training import programs
-from lur.training.configuration import Run
+from lur.training.configuration import RunConfig
+from lur.training.experiment import num_parameters, resolve
 from lur.data.gather import size_in_bytes
 from lur.data.writer import in_memory
 from lur.tasks.task import Outcomes, Settings, Task
-from lur.training.loop import parameters
 
 def dense(width=96):
     rng = np.random.default_rng(0)
@@ -37,9 +37,9 @@ def dense(width=96):
 found = []
 for name, layout, server, M, theta in json.loads(sys.argv[1]):
     task = tasks.load("digits", clients=8) if name == "digits" else dense()
-    config = Run(name, theta=theta, clients_per_round=M, batch_size=2, server=server)
-    sent, size = programs.compiled(programs.program(task, config, layout))
-    P = parameters(jax.eval_shape(task.init, jax.random.key(0)))
+    config = RunConfig(name, theta=theta, clients_per_round=M, batch_size=2, server=server, layout=layout)
+    sent, size = programs.compile_program(programs.resident_program(resolve(config, task)))
+    P = num_parameters(jax.eval_shape(task.init, jax.random.key(0)))
     found.append([P, size_in_bytes(task.store), sent, size])
 print(json.dumps(found))
 """

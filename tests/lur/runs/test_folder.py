@@ -15,16 +15,16 @@ from lur.runs.reader import read_run
 HOLD = """
 import sys, time
 from pathlib import Path
-from lur.runs.folder import held
-with held(Path(sys.argv[1])):
-    print("held", flush=True)
+from lur.runs.folder import lock_folder
+with lock_folder(Path(sys.argv[1])):
+    print("locked", flush=True)
     time.sleep(600)
 """
 
 
 def begun(path, kind="train", **options):
     path.mkdir(exist_ok=True)
-    folder.begin(path, kind, "task = 'digits'\n", {"jax": "1", "devices": 2}, "digest", **options)
+    folder.create_run(path, kind, "task = 'digits'\n", {"jax": "1", "devices": 2}, "digest", **options)
     return path
 
 
@@ -33,31 +33,31 @@ def test_one_process_at_a_time_and_a_killed_one_holds_nothing(tmp_path):
     assert read_run(tmp_path).state == "stopped"
     other = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(RunError, match=f"that no other process is at, found it held by process {other.pid} on "):
-            folder.held(tmp_path).__enter__()
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(RunError, match=f"that no other process uses, found it locked by process {other.pid} on "):
+            folder.lock_folder(tmp_path).__enter__()
         assert read_run(tmp_path).state == "running"
     finally:
         other.send_signal(signal.SIGKILL)
         other.communicate()
-    assert not folder.is_held(tmp_path)
-    with folder.held(tmp_path):
-        assert folder.is_held(tmp_path)
+    assert not folder.is_locked(tmp_path)
+    with folder.lock_folder(tmp_path):
+        assert folder.is_locked(tmp_path)
         assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
-    assert not folder.is_held(tmp_path)
+    assert not folder.is_locked(tmp_path)
 
 
 def test_a_new_folder_an_unfinished_beginning_and_a_strangers(tmp_path):
-    assert not folder.is_begun(tmp_path / "none")
+    assert not folder.has_run(tmp_path / "none")
     for name in ("lock", "config.toml", "environment.json", "run.json.partial"):  # killed while beginning
         (tmp_path / name).touch()
-    assert not folder.is_begun(tmp_path)
-    assert folder.is_begun(begun(tmp_path))
+    assert not folder.has_run(tmp_path)
+    assert folder.has_run(begun(tmp_path))
     (tmp_path / "run.json").unlink()
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(RunError, match=r"expected the folder of a run or an empty one, found thesis\.tex in it"):
-        folder.is_begun(tmp_path)
-    for refuse in (folder.is_begun, lambda path: folder.held(path).__enter__()):
+        folder.has_run(tmp_path)
+    for refuse in (folder.has_run, lambda path: folder.lock_folder(path).__enter__()):
         with pytest.raises(RunError, match="expected the folder of a run, found a file"):
             refuse(tmp_path / "thesis.tex")
 
@@ -65,7 +65,7 @@ def test_a_new_folder_an_unfinished_beginning_and_a_strangers(tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ({"version": 2, "lur": "9.9"}, "expected a run folder of version 1, found version 2, made by lur 9.9"),
+        ({"version": 2, "lur": "9.9"}, "expected a run folder of version 1, found version 2, written by lur 9.9"),
         ({"format": "other"}, "expected the format lur-run, found 'other'"),
         ({"kind": "sweep"}, "expected a run of `lur train`, found one of `lur sweep`"),
         (b"{", "run.json: expected JSON"),
@@ -78,12 +78,12 @@ def test_another_version_or_kind_is_refused(tmp_path, content, says):
     file = begun(tmp_path) / "run.json"
     file.write_bytes(content if isinstance(content, bytes) else json.dumps(folder.read_json(file) | content).encode())
     with pytest.raises(RunError, match=says):
-        folder.about(tmp_path, "train")
+        folder.read_run_info(tmp_path, "train")
 
 
 def test_where_a_later_part_differs_is_noted(tmp_path):
     begun(tmp_path)
-    assert folder.resume_environment(tmp_path, {"jax": "1", "devices": 2}, 10) == []
-    assert folder.resume_environment(tmp_path, {"jax": "2", "devices": 2}, 20) == ["jax 1 -> 2"]
+    assert folder.record_environment_changes(tmp_path, {"jax": "1", "devices": 2}, 10) == []
+    assert folder.record_environment_changes(tmp_path, {"jax": "2", "devices": 2}, 20) == ["jax 1 -> 2"]
     kept = folder.read_json(tmp_path / "environment.json")
     assert kept == {"begun": {"jax": "1", "devices": 2}, "later": [{"from_round": 21, "jax": "2"}]}

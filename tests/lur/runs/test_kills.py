@@ -11,12 +11,11 @@ import jax
 import numpy as np
 import pytest
 
-from lur import tasks
 from lur.runs import checkpoint
 from lur.runs.reader import read_run
-from lur.runs.stopping import ASKED
-from lur.runs.train_run import configured
-from lur.training.loop import initial_state
+from lur.runs.stopping import STOPPING
+from lur.runs.train_run import read_run_config
+from lur.training.experiment import initial_state, load_task, resolve
 
 LUR = [
     sys.executable,
@@ -57,9 +56,9 @@ def lur(cache, path, rounds, *more):
 
 def content(path):
     """The logs without timings, the result, and the final state."""
-    config = configured(path)
-    task = tasks.load("quadratic", clients=8)
-    found = checkpoint.restore(path / "checkpoints", path, initial_state(task, config), pytest.fail)
+    config = read_run_config(path)
+    initial = initial_state(resolve(config, load_task(config)))
+    found = checkpoint.restore(path / "checkpoints", path, initial, pytest.fail)
     leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(found.state)]
     return [(path / name).read_bytes() for name in FILES], found.round, leaves
 
@@ -115,7 +114,7 @@ def test_killed_three_times(cache, tmp_path, whole):
     killed(cache, tmp_path, rounds, 3, random.Random(0), "--checkpoint-every", "1")
     status, out, err = lur(cache, tmp_path, rounds)
     assert (status, err) == (0, "")
-    assert f"{tmp_path}: goes on after round " in out
+    assert f"{tmp_path}: resuming after round " in out
     assert content(tmp_path) == whole(rounds)
 
 
@@ -137,21 +136,21 @@ def test_interrupted_and_twice_at_once(cache, tmp_path, whole):
     assert read_run(tmp_path).state == "running"
     status, _, err = lur(cache, tmp_path, 2**30)
     assert status == 2
-    assert f"expected a run that no other process is at, found it held by process {process.pid}" in err
+    assert f"expected a run that no other process uses, found it locked by process {process.pid}" in err
     assert err.count("\n") == 1
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, err) == (130, ASKED.decode())
+    assert (process.returncode, err) == (130, STOPPING.decode())
     record = read_run(tmp_path)
     done = len(record.rounds)
-    assert f"stopped after round {done:,} of {2**30:,}: {tmp_path} keeps it" in out
+    assert f"stopped after round {done:,} of {2**30:,}: saved in {tmp_path}" in out
     assert record.state == "stopped"
     assert (tmp_path / "checkpoints" / f"{done:08d}").exists()
     few = whole(150)[0][0].splitlines()
     assert (tmp_path / "log.jsonl").read_bytes().splitlines()[:150] == few[:done]
     status, out, _ = lur(cache, tmp_path, done + 1)
     assert status == 0
-    assert f"goes on after round {done:,}\n" in out
+    assert f"resuming after round {done:,}\n" in out
 
 
 def test_without_a_folder_an_interrupt_is_polite(cache):
@@ -161,8 +160,8 @@ def test_without_a_folder_an_interrupt_is_polite(cache):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, err) == (130, ASKED.decode())
-    assert "nothing of it is kept, as no --run-dir was given" in out
+    assert (process.returncode, err) == (130, STOPPING.decode())
+    assert "nothing was saved, because no --run-dir was given" in out
 
 
 def test_files_that_may_not_grow(cache, tmp_path, whole):

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lur.runs.errors import Damaged
-from lur.runs.log import START, Log, Position, line, lines, number, plain
-from lur.runs.reader import blocks
+from lur.runs.log import START, Log, Position, encode_line, read_lines, to_json
+from lur.runs.reader import block_statistics
 
 ENTRIES = [{"round": k, "loss": np.float32(1 / k)} for k in range(1, 6)]
 
@@ -33,7 +33,7 @@ def test_lines_grow_and_can_be_gone_back_to(tmp_path):
     assert position.bytes == len(whole)
     log = Log(path, position)
     log.append([{"round": 6}])
-    assert [entry["round"] for entry in lines(path)] == [1, 2, 3, 4, 5, 6]  # seen while it is open
+    assert [entry["round"] for entry in read_lines(path)] == [1, 2, 3, 4, 5, 6]  # seen while it is open
     log.close()
     log = Log(path, position)  # a run that goes on from the checkpoint before
     assert path.read_bytes() == whole
@@ -61,15 +61,15 @@ def test_a_log_that_changed_is_noticed(tmp_path):
 
 def test_readers_take_what_there_is(tmp_path):
     path = tmp_path / "log.jsonl"
-    assert [*lines(path)] == []
+    assert [*read_lines(path)] == []
     written(path)
     content = path.read_bytes()
     for cut in range(len(content) + 1):  # killed in the middle of a write, or being written right now
         path.write_bytes(content[:cut])
-        assert [entry["round"] for entry in lines(path)] == [*range(1, 1 + content[:cut].count(b"\n"))]
+        assert [entry["round"] for entry in read_lines(path)] == [*range(1, 1 + content[:cut].count(b"\n"))]
     path.write_bytes(b'{"round": 1}\n{"round": 2\n{"round": 3}\n')
     with pytest.raises(Damaged, match=r"log.jsonl, line 2: expected a JSON object, found b'\{\"round\": 2"):
-        [*lines(path)]
+        [*read_lines(path)]
 
 
 def strict(content):
@@ -81,18 +81,17 @@ def strict(content):
 
 @given(st.floats(width=32), st.floats())
 def test_numbers_come_back(single, double):
-    entry = strict(line({"single": np.float32(single), "double": double, "list": np.float32([single, 1.0])}))
-    back = np.float32(number(entry["single"]))
+    entry = strict(encode_line({"single": np.float32(single), "double": double, "list": np.float32([single, 1.0])}))
+    back = np.float32(float(entry["single"]))
     assert back.tobytes() == np.float32(single).tobytes() or (np.isnan(back) and math.isnan(single))
-    assert number(entry["double"]) == double or math.isnan(double)
-    assert (np.float32(number(entry["list"][0])) == np.float32(single)) or math.isnan(single)
+    assert float(entry["double"]) == double or math.isnan(double)
+    assert (np.float32(float(entry["list"][0])) == np.float32(single)) or math.isnan(single)
 
 
 def test_numbers_are_short_and_valid():
-    assert plain(np.float32(0.1)) == 0.1
-    assert strict(line({"a": math.nan, "b": -np.inf, "c": np.bool_(True), "d": np.int32(3), "e": np.array(2.5)})) == {
-        "a": "NaN", "b": "-Infinity", "c": True, "d": 3, "e": 2.5,
-    }  # fmt: skip
+    assert to_json(np.float32(0.1)) == 0.1
+    entry = {"a": math.nan, "b": -np.inf, "c": np.bool_(True), "d": np.int32(3), "e": np.array(2.5)}
+    assert strict(encode_line(entry)) == {"a": "NaN", "b": "-Infinity", "c": True, "d": 3, "e": 2.5}
 
 
 def test_a_disk_that_refuses_leaves_whole_lines(tmp_path):
@@ -118,12 +117,12 @@ def test_a_disk_that_refuses_leaves_whole_lines(tmp_path):
 
 def test_blocks_of_rounds():
     norms = [1.0, 3.0, 2.0, 2.0, 7.0, math.inf]
-    found = blocks([{"round": k + 1, "update_norm": plain(norm)} for k, norm in enumerate(norms)], size=2)
+    found = block_statistics([{"round": k + 1, "update_norm": to_json(norm)} for k, norm in enumerate(norms)], size=2)
     assert [tuple(block) for block in found] == [(1, 2, 2.0, 1.0, 2), (3, 4, 2.0, 0.0, 2), (5, 6, 7.0, 0.0, 1)]
     rng = np.random.default_rng(0)
     values = rng.normal(size=2500)
-    found = blocks([{"round": k + 1, "q": value} for k, value in enumerate(values)], "q")
+    found = block_statistics([{"round": k + 1, "q": value} for k, value in enumerate(values)], "q")
     np.testing.assert_allclose([block.mean for block in found], [v.mean() for v in np.split(values, [1000, 2000])])
     np.testing.assert_allclose([block.spread for block in found], [v.std() for v in np.split(values, [1000, 2000])])
     with pytest.raises(ValueError, match="size must be an integer >= 1, got 0"):
-        blocks([], size=0)
+        block_statistics([], size=0)

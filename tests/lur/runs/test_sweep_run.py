@@ -12,52 +12,45 @@ import jax
 import numpy as np
 import pytest
 
-import lur.training.sweeps
 from lur import tasks
 from lur.runs import checkpoint
 from lur.runs.errors import RunError
-from lur.runs.stopping import Stop
+from lur.runs.stopping import StopRequest
 from lur.runs.sweep_results import read_sweep
-from lur.runs.sweep_run import configured, read, settled, sweep_in, text
-from lur.training.configuration import Run
-from lur.training.sweeps import Sweep, begin, way_of
+from lur.runs.sweep_run import read_sweep_config, read_sweep_toml, sweep_in_folder, sweep_to_toml
+from lur.training.configuration import RunConfig
+from lur.training.sweep_plan import SweepConfig, plan_sweep
+from lur.training.sweeps import initial_position
 from tests.lur.runs.test_kills import LIMIT, LUR, cache, until_it_writes  # noqa: F401
 
 TASK = tasks.load("quadratic", clients=8)
-RUN = Run(
+RUN = RunConfig(
     "quadratic", rounds=20, clients=8, clients_per_round=3, theta="1:2", evaluate_every=10, seed=3, checkpoint_every=8
 )
-SWEEP = Sweep(RUN, (0.1, 0.5), (0.1, 30.0, 1e25))
+SWEEP = SweepConfig(RUN, (0.1, 0.5), (0.1, 30.0, 1e25))
 FILES = ("log.jsonl", "evaluation.jsonl", "result.json")
+METHODS = {}
+
+
+def plan(sweep=SWEEP, memory=2**30):
+    """The plan; those that differ in nothing that the methods depend on share them and their compiled programs."""
+    planned = plan_sweep(sweep, TASK, memory)
+    key = replace(planned.experiment.config, rounds=1, evaluate_every=None, checkpoint_every=None)
+    method, zero = METHODS.setdefault(key, (planned.experiment.method, planned.zero_lr_method))
+    return planned._replace(experiment=planned.experiment._replace(method=method), zero_lr_method=zero)
 
 
 def run(path, sweep=SWEEP, memory=2**30, **options):
-    said = []
-    found = [*sweep_in(path, TASK, sweep, say=said.append, memory=memory, **options)]
-    return found, said
+    notes = []
+    return [*sweep_in_folder(path, plan(sweep, memory), notify=notes.append, **options)], notes
 
 
 def content(path, sweep=SWEEP, memory=2**30):
     """The logs without timings, the result, and the last state."""
-    sweep = settled(sweep, TASK)
-    like = begin(TASK, sweep, way_of(TASK, sweep, memory), 0)
+    like = initial_position(plan(sweep, memory), 0)
     state = checkpoint.restore(path / "checkpoints", path, like, pytest.fail)
     leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state.state)]
     return [(path / name).read_text() for name in FILES], state.round, leaves
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once():
-    """The method, and with it the compiled program, is shared by sweeps that differ in nothing it depends on."""
-    make, made = lur.training.sweeps.algorithm, {}
-
-    def algorithm(task, config):
-        key = replace(config, rounds=1, evaluate_every=None, checkpoint_every=None, server_lr=0.0)
-        return made.setdefault((id(task), key), make(task, config))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lur.training.sweeps, "algorithm", algorithm)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +63,7 @@ def whole(tmp_path_factory):
 def test_what_a_folder_holds(whole):
     found = read_sweep(whole)
     assert found.finished
-    assert found.sweep == settled(SWEEP, TASK) == configured(whole)
+    assert found.sweep == plan().sweep == read_sweep_config(whole)
     assert [(cell.gamma, cell.eta) for cell in found.cells] == [*SWEEP.cells]
     assert [cell.diverged is not None for cell in found.cells] == [False, True, True] * 2
     for cell in found.cells:
@@ -80,7 +73,7 @@ def test_what_a_folder_holds(whole):
     assert result["diverged"] == {
         str(cell.number): {"round": cell.diverged[0], "why": cell.diverged[1]} for cell in found.cells if cell.diverged
     }
-    assert run(whole)[1] == [f"{whole}: finished; nothing is left to do"]
+    assert run(whole)[1] == [f"{whole}: finished; nothing to do"]
 
 
 @pytest.mark.parametrize("memory", [2**30, 0])
@@ -91,9 +84,9 @@ def test_cut_anywhere(tmp_path, whole, memory):
         whole = tmp_path / "whole"
     path, sizes = tmp_path / "cut", [1, 3, 2, 7, 20]
     while not (path / "result.json").exists():
-        stop, size = Stop(), sizes.pop(0)
+        stop, size = StopRequest(), sizes.pop(0)
         sizes.append(size)
-        for _ in sweep_in(path, TASK, SWEEP, say=lambda line: None, memory=memory, stop=stop, chunk=size):
+        for _ in sweep_in_folder(path, plan(memory=memory), notify=lambda line: None, stop=stop, chunk=size):
             stop.signal = 2
     assert content(path, memory=memory) == content(whole, memory=memory)
 
@@ -104,7 +97,7 @@ def test_killed_before_its_end_was_written(tmp_path, whole):
     (path / "result.json").unlink()
     found, said = run(path)
     assert not found
-    assert said[-1] == f"{path}: goes on after round 20 of group 0"
+    assert said[-1] == f"{path}: resuming after round 20 of group 0"
     assert content(path) == content(whole)
 
 
@@ -123,7 +116,7 @@ def test_a_damaged_checkpoint(tmp_path, whole):
 
 def test_with_a_decay_rule(tmp_path):
     rule = {"decay": "paper", "decay_window": 2, "decay_patience": 1, "decay_cooldown": 1, "decay_delta": 0.5}
-    sweep = Sweep(replace(RUN, **rule), (0.5,), (0.1, 0.5))
+    sweep = SweepConfig(replace(RUN, **rule), (0.5,), (0.1, 0.5))
     run(tmp_path, sweep)
     for cell in read_sweep(tmp_path).cells:
         assert len(cell.gammas) == 20
@@ -131,7 +124,7 @@ def test_with_a_decay_rule(tmp_path):
 
 
 def test_going_or_cut_off_it_can_be_read(tmp_path):
-    going = sweep_in(tmp_path, TASK, SWEEP, say=lambda line: None, memory=2**30, chunk=3)
+    going = sweep_in_folder(tmp_path, plan(), notify=lambda line: None, chunk=3)
     next(going)
     found = read_sweep(tmp_path)
     assert not found.finished
@@ -151,17 +144,17 @@ def test_going_or_cut_off_it_can_be_read(tmp_path):
     ],
 )
 def test_another_configuration_is_refused(whole, sweep, says):
-    with pytest.raises(RunError, match=f"expected the configuration it was begun with, got {says}"):
+    with pytest.raises(RunError, match=f"expected the configuration that the run began with, got {says}"):
         run(whole, sweep)
 
 
 def test_toml(tmp_path):
-    for sweep in (settled(SWEEP, TASK), Sweep(RUN, (0.1, 1e-25), tied=True)):
-        (tmp_path / "a.toml").write_text(text(sweep))
-        assert read(tmp_path / "a.toml") == sweep
+    for sweep in (plan().sweep, SweepConfig(RUN, (0.1, 1e-25), tied=True)):
+        (tmp_path / "a.toml").write_text(sweep_to_toml(sweep))
+        assert read_sweep_toml(tmp_path / "a.toml") == sweep
     (tmp_path / "b.toml").write_text('task = "digits"\n[sweep]\nclient_lr = 3\n')
     with pytest.raises(RunError, match=r"b\.toml"):
-        read(tmp_path / "b.toml")
+        read_sweep_toml(tmp_path / "b.toml")
 
 
 COMMAND = [
@@ -188,10 +181,10 @@ def killed_and_whole(cache, tmp_path, rounds, kills, longest=0.3):  # noqa: F811
         process = started(cache, one, rounds)
         _, err = process.communicate(timeout=LIMIT)
         assert (process.returncode, err) == (0, "")
-    sweep = configured(path)
+    planned = plan_sweep(read_sweep_config(path), TASK)
     found = []
     for one in (path, tmp_path / "whole"):
-        like = begin(TASK, sweep, way_of(TASK, sweep), 0)
+        like = initial_position(planned, 0)
         state = checkpoint.restore(one / "checkpoints", one, like, pytest.fail)
         leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state.state)]
         found.append(([(one / name).read_bytes() for name in FILES], state.round, leaves))

@@ -22,10 +22,11 @@ from lur.data.writer import write_store
 from lur.runs.checkpoint import restore, save
 from lur.runs.errors import RunError
 from lur.runs.log import Log
-from lur.runs.report_page import page
-from lur.runs.train_run import train_in
+from lur.runs.report_page import report_page
+from lur.runs.train_run import train_in_folder
 from lur.training import configuration as config
-from lur.training.configuration import Run
+from lur.training.configuration import RunConfig
+from lur.training.experiment import resolve
 from tests.lur.data.readers.damage import mutated
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -69,24 +70,24 @@ def read_checkpoint(path):
 
 def config_at(path):
     path.mkdir()
-    run = Run("digits", rounds=7, client_lr=0.1, theta="1:3", store=Path("a b"), evaluate_every=2)
-    (path / "config.toml").write_text(config.text(run))
+    run = RunConfig("digits", rounds=7, client_lr=0.1, theta="1:3", store=Path("a b"), evaluate_every=2)
+    (path / "config.toml").write_text(config.to_toml(run))
 
 
 def read_config(path):
-    config.read(path / "config.toml")
+    config.read_config(path / "config.toml")
 
 
 def run_at(path):
     task = tasks.load("quadratic", clients=8)
-    run = Run("quadratic", rounds=4, clients=8, clients_per_round=3, theta="1:2", evaluate_every=2)
-    for _ in train_in(path, task, run, chunk=2, say=lambda line: None):
+    run = RunConfig("quadratic", rounds=4, clients=8, clients_per_round=3, theta="1:2", evaluate_every=2)
+    for _ in train_in_folder(path, resolve(run, task), chunk=2, notify=lambda line: None):
         pass
     shutil.rmtree(path / "checkpoints")
 
 
 def read_run(path):
-    text = page([path])
+    text = report_page([path])
     assert "<script" not in text.lower()
 
 

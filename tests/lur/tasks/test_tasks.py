@@ -15,7 +15,9 @@ from lur.data import prepare
 from lur.data.gather import gather
 from lur.data.store import StoreError
 from lur.data.writer import in_memory
-from lur.training.loop import Run, parameters, train
+from lur.training.configuration import RunConfig
+from lur.training.experiment import num_parameters, resolve
+from lur.training.loop import train
 
 PARAMETERS = {
     "femnist": 1_690_046,
@@ -47,7 +49,7 @@ def batch_of(task, rows, train=True):
 def test_a_task_is_whole(task):
     shaped = jax.eval_shape(task.init, jax.random.key(0))
     if task.name in PARAMETERS:
-        assert parameters(shaped) == PARAMETERS[task.name]
+        assert num_parameters(shaped) == PARAMETERS[task.name]
     assert {leaf.dtype for leaf in jax.tree.leaves(shaped)} == {jnp.dtype("float32")}
     batch = batch_of(task, [0, 1, 2])
     loss = jax.eval_shape(task.loss, shaped, batch)
@@ -74,8 +76,8 @@ def test_masked_examples_do_not_count(name):
 @pytest.mark.parametrize("name", ["digits", "quadratic", "stackoverflow_tp"])
 def test_the_loss_falls(name):
     task = tasks.load(name, clients=20)
-    *_, last = train(task, Run(name, rounds=30, clients_per_round=5))
-    first = next(train(task, Run(name, rounds=1, clients_per_round=5))).infos.loss[0]
+    *_, last = train(resolve(RunConfig(name, rounds=30, clients_per_round=5), task))
+    first = next(train(resolve(RunConfig(name, rounds=1, clients_per_round=5), task))).infos.loss[0]
     assert last.evaluation.loss < 0.8 * first
     assert last.rounds == 30
 
@@ -94,7 +96,7 @@ def test_padding_counts_neither_in_the_loss_nor_in_the_accuracy():
 def test_next_word_without_the_projection_is_the_direct_softmax():
     direct = tasks.load("stackoverflow_nwp", clients=2, projection=None)
     # 10,004 x 96 + 4 x 670 x (96 + 670 + 1) + (670 + 1) x 10,004
-    assert parameters(jax.eval_shape(direct.init, jax.random.key(0))) == 960_384 + 2_055_560 + 6_712_684
+    assert num_parameters(jax.eval_shape(direct.init, jax.random.key(0))) == 960_384 + 2_055_560 + 6_712_684
 
 
 def test_bags_sum_to_one_as_the_paper_says_or_leave_oov_in_the_denominator():
@@ -209,12 +211,14 @@ def test_vocabularies_are_the_words_of_most_clients():
 )
 def test_bad_runs(config, says):
     with pytest.raises(ValueError, match=says):
-        next(train(tasks.load("digits", clients=5), Run("digits", **config)))
+        next(train(resolve(RunConfig("digits", **config), tasks.load("digits", clients=5))))
 
 
 def test_epochs_and_evaluation_points():
     task = tasks.load("digits", clients=10)
-    found = [*train(task, Run("digits", rounds=7, epochs=1, clients_per_round=3, evaluate_every=3), chunk=2)]
+    found = [
+        *train(resolve(RunConfig("digits", rounds=7, epochs=1, clients_per_round=3, evaluate_every=3), task), chunk=2)
+    ]
     assert [at.rounds for at in found] == [2, 3, 5, 6, 7]
     assert [at.rounds for at in found if at.evaluation] == [3, 6, 7]
 
@@ -223,10 +227,10 @@ def test_a_linear_task_needs_no_model_per_client():
     """The deferred form is what `train` runs for tags: the numbers of the general one."""
     task = tasks.load("stackoverflow_tp", clients=4, vocabulary_size=300, tags_size=20)
     assert task.linear is not None
-    config = Run(
+    config = RunConfig(
         "stackoverflow_tp", rounds=3, clients_per_round=2, batch_size=4, epochs=None, server="sgd", server_lr=1.0
     )
-    *_, deferred = train(task, config, chunk=3)
+    *_, deferred = train(resolve(config, task), chunk=3)
     *_, general = train(dataclasses.replace(task, linear=None), config, chunk=3)
     np.testing.assert_allclose(deferred.infos.loss, general.infos.loss, rtol=1e-5)
     for a, b in zip(jax.tree.leaves(deferred.state.params), jax.tree.leaves(general.state.params), strict=True):

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from lur import tasks
 from lur.cli import flags
 from lur.training import configuration as config
-from lur.training.configuration import Run
+from lur.training.configuration import RunConfig
 
 rate = st.floats(0, 1e300)
 size = st.integers(1, 2**31 - 1)
 runs = st.builds(
-    Run,
+    RunConfig,
     task=st.text(),
     rounds=size,
     client_lr=st.none() | rate,
@@ -37,15 +37,15 @@ runs = st.builds(
 
 @given(runs)
 def test_toml_and_back(run):
-    assert config.from_values(tomllib.loads(config.text(run))) == run
+    assert config.config_from_values(tomllib.loads(config.to_toml(run))) == run
 
 
 def test_a_notebook_may_say_it_its_way(tmp_path):
-    run = Run("digits", theta=[1, 1, 1, 0], client_lr=1, rounds=np.int64(7), server_lr=np.float32(0.5), store="s")
-    assert run == Run("digits", theta="1:3", client_lr=1.0, rounds=7, server_lr=0.5, store=Path("s"))
+    run = RunConfig("digits", theta=[1, 1, 1, 0], client_lr=1, rounds=np.int64(7), server_lr=np.float32(0.5), store="s")
+    assert run == RunConfig("digits", theta="1:3", client_lr=1.0, rounds=7, server_lr=0.5, store=Path("s"))
     file = tmp_path / "run.toml"
-    file.write_text(config.text(run))
-    assert config.read(file) == run
+    file.write_text(config.to_toml(run))
+    assert config.read_config(file) == run
 
 
 @pytest.mark.parametrize(
@@ -73,50 +73,54 @@ def test_a_notebook_may_say_it_its_way(tmp_path):
 )
 def test_what_is_wrong_is_named(values, says):
     with pytest.raises(ValueError, match=says):
-        config.from_values({"task": "digits"} | values, "run.toml")
+        config.config_from_values({"task": "digits"} | values, "run.toml")
 
 
 def test_files_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="expected a task, got none"):
-        config.from_values({"rounds": 3})
+        config.config_from_values({"rounds": 3})
     file = tmp_path / "run.toml"
     with pytest.raises(ValueError, match=r"run.toml: expected a configuration, found no such file"):
-        config.read(file)
+        config.read_config(file)
     file.write_bytes(b"task = 'digits'\nrounds = ?\n")
     with pytest.raises(ValueError, match=r"run.toml: expected TOML, .*line 2"):
-        config.read(file)
+        config.read_config(file)
     file.write_bytes(b"\xff")
     with pytest.raises(ValueError, match="expected TOML"):
-        config.read(file)
+        config.read_config(file)
     file.write_bytes(b" " * (2**20 + 1))
     with pytest.raises(ValueError, match="expected a configuration of at most"):
-        config.read(file)
+        config.read_config(file)
 
 
 def test_settled_and_different():
     settings = tasks.Settings(10, 5, 20, 0.1, 0.2, "yogi")
-    run = config.settled(Run("digits", batch_size=3), settings)
+    run = config.resolve_config(RunConfig("digits", batch_size=3), settings)
     assert (run.theta, run.batch_size, run.server, run.client_lr, run.server_lr) == ("1:5", 3, "yogi", 0.1, 0.2)
-    assert config.settled(Run("digits", epochs=1), settings).theta is None
-    assert config.settled(run, settings) == run
+    assert config.resolve_config(RunConfig("digits", epochs=1), settings).theta is None
+    assert config.resolve_config(run, settings) == run
     other = replace(run, client_lr=0.5, evaluate_every=3, checkpoint_every=1)
-    assert config.difference(run, other) == ["client_lr 0.1 -> 0.5", "evaluate_every none -> 3"]
+    assert config.config_changes(run, other) == ["client_lr 0.1 -> 0.5", "evaluate_every none -> 3"]
 
 
 def parsed(*arguments):
-    return tyro.cli(flags.Given, args=arguments)
+    return tyro.cli(flags.RunFlagsArg, args=arguments)
 
 
 def test_every_field_has_its_flag(tmp_path):
-    names = {field.name for field in fields(Run)} - {"task"}
-    assert {field.name for field in fields(flags.Flags)} == names
+    names = {field.name for field in fields(RunConfig)} - {"task"}
+    assert {field.name for field in fields(flags.RunFlags)} == names
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
         parsed("--help")
     assert all(f"--{name.replace('_', '-')}" in out.getvalue() for name in names)
     file = tmp_path / "run.toml"
-    file.write_text(config.text(Run("digits", seed=5, client_lr=0.5, rounds=7)))
-    run = flags.run_of("", file, parsed("--seed", "0", "--client-lr", "0.25"))  # a flag goes before the file
-    assert run == Run("digits", seed=0, client_lr=0.25, rounds=7)
-    assert flags.run_of("quadratic", None, parsed("--theta", "K=3")) == Run("quadratic", theta="K=3")
-    store = flags.run_of("femnist", None, parsed("--store", "s")).store
+    file.write_text(config.to_toml(RunConfig("digits", seed=5, client_lr=0.5, rounds=7)))
+    run = flags.requested_config(
+        "", file, None, parsed("--seed", "0", "--client-lr", "0.25")
+    )  # a flag goes before the file
+    assert run == RunConfig("digits", seed=0, client_lr=0.25, rounds=7)
+    assert flags.requested_config("quadratic", None, None, parsed("--theta", "K=3")) == RunConfig(
+        "quadratic", theta="K=3"
+    )
+    store = flags.requested_config("femnist", None, None, parsed("--store", "s")).store
     assert store == Path.cwd() / "s"

@@ -10,23 +10,30 @@ import jax
 import numpy as np
 import pytest
 
-import lur.training.loop
 from lur import tasks
 from lur.runs import checkpoint
 from lur.runs.errors import RunError
-from lur.runs.reader import blocks, read_run
-from lur.runs.stopping import Stop
-from lur.runs.train_run import LOGS, configured, train_in
-from lur.training import configuration as configs
-from lur.training.configuration import Run
-from lur.training.loop import initial_state, train
+from lur.runs.reader import block_statistics, read_run
+from lur.runs.stopping import StopRequest
+from lur.runs.train_run import LOGS, read_run_config, train_in_folder
+from lur.training.configuration import RunConfig, config_from_values, resolve_config, with_changes
+from lur.training.experiment import initial_state, resolve
+from lur.training.loop import train
 
-CONFIG = Run(
+CONFIG = RunConfig(
     "quadratic", rounds=12, clients=8, clients_per_round=3, server="yogi", theta="1:2", evaluate_every=5, seed=3,
     decay="reference", decay_window=2, decay_patience=1, decay_cooldown=1, decay_delta=0.5, checkpoint_every=4,
 )  # fmt: skip
 TASK = tasks.load("quadratic", clients=8)
+METHODS = {}
 pytestmark = pytest.mark.promote
+
+
+def experiment(config=CONFIG, task=TASK):
+    """The experiment; those that differ in nothing that a method depends on share it and its compiled program."""
+    resolved = resolve(config, task)
+    key = replace(resolved.config, rounds=1, evaluate_every=None, checkpoint_every=None, client_lr=0.0, server_lr=0.0)
+    return resolved._replace(method=METHODS.setdefault((id(task), key), resolved.method))
 
 
 def lengths(*sizes):
@@ -36,31 +43,17 @@ def lengths(*sizes):
 
 
 def run(path, config=CONFIG, **options):
-    said = []
-    found = [*train_in(path, options.pop("task", TASK), config, say=said.append, **options)]
-    return found, said
+    notes = []
+    resolved = experiment(config, options.pop("task", TASK))
+    return [*train_in_folder(path, resolved, notify=notes.append, **options)], notes
 
 
 def content(path):
     """All that must be the same: the logs without timings, the result, the final state."""
-    state = checkpoint.restore(path / "checkpoints", path, initial_state(TASK, CONFIG), pytest.fail)
+    state = checkpoint.restore(path / "checkpoints", path, initial_state(experiment()), pytest.fail)
     leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state.state)]
     texts = [(path / name).read_text() for name in ("log.jsonl", "evaluation.jsonl", "result.json")]
     return texts, state.round, leaves
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once():
-    """The method, and with it the compiled program, is shared by runs that differ in nothing it depends on."""
-    make, made = lur.training.loop.algorithm, {}
-
-    def algorithm(task, config):
-        key = replace(config, rounds=1, evaluate_every=None, checkpoint_every=None, client_lr=0.0, server_lr=0.0)
-        return made.setdefault((id(task), key), make(task, config))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lur.training.loop, "algorithm", algorithm)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +67,11 @@ def whole(tmp_path_factory):
 def test_what_a_folder_holds(whole):
     record = read_run(whole)
     assert (record.state, record.kind) == ("finished", "train")
-    assert configs.from_values(record.config) == configs.settled(CONFIG, TASK.settings) == configured(whole)
+    assert (
+        config_from_values(record.config)
+        == with_changes(resolve_config(CONFIG, TASK.settings))
+        == read_run_config(whole)
+    )
     assert [line["round"] for line in record.rounds] == [*range(1, 13)]
     assert list(record.rounds[0]) == ["round", "loss", "update_norm", "client_lr", "server_lr", "decayed"]
     assert [line["round"] for line in record.evaluations] == [5, 10, 12]
@@ -83,10 +80,10 @@ def test_what_a_folder_holds(whole):
     assert record.rounds[-1]["client_lr"] < record.rounds[0]["client_lr"] == 0.1
     assert {"jax", "device", "revision", "layout"} <= set(record.environment["begun"])
     assert sorted(path.name for path in (whole / "checkpoints").iterdir()) == ["00000004", "00000008", "00000012"]
-    assert [block.rounds for block in blocks(record.rounds, size=5)] == [5, 5, 2]
-    infos = [at.infos for at in train(TASK, CONFIG, chunk=12)]  # without a folder: the same numbers
+    assert [block.rounds for block in block_statistics(record.rounds, size=5)] == [5, 5, 2]
+    infos = [at.infos for at in train(experiment(), chunk=12)]  # without a folder: the same numbers
     assert [line["loss"] for line in record.rounds] == [float(str(loss)) for info in infos for loss in info.loss]
-    assert run(whole) == ([], [f"{whole}: finished after 12 rounds; nothing is left to do"])
+    assert run(whole) == ([], [f"{whole}: finished after 12 rounds; nothing to do"])
 
 
 def test_cut_anywhere(tmp_path, whole):
@@ -105,7 +102,7 @@ def test_killed_before_its_end_was_written(tmp_path, whole):
     assert read_run(path).state == "stopped"
     found, said = run(path)
     assert [at.rounds for at in found] == [12]
-    assert said == [f"{path}: goes on after round 12"]
+    assert said == [f"{path}: resuming after round 12"]
     assert content(path) == content(whole)
 
 
@@ -126,13 +123,13 @@ def test_a_damaged_checkpoint(tmp_path, whole, harm):
     _, said = run(path)
     passed = {"missing": 0, "all": 3}.get(harm, 1)
     assert [line.startswith("skipped the checkpoint of round") for line in said] == [True] * passed + [False]
-    assert said[-1] == f"{path}: goes on after round {0 if harm == 'all' else 8}"
+    assert said[-1] == f"{path}: resuming after round {0 if harm == 'all' else 8}"
     assert content(path) == content(whole)
 
 
 def test_a_run_that_is_going_or_was_cut_off_can_be_read(tmp_path, whole):
     path = tmp_path / "run"
-    going = train_in(path, TASK, CONFIG, chunk=3, say=pytest.fail)
+    going = train_in_folder(path, experiment(), chunk=3, notify=pytest.fail)
     next(going)
     record = read_run(path)
     assert (record.state, [line["round"] for line in record.rounds]) == ("running", [1, 2, 3])
@@ -146,14 +143,16 @@ def test_a_run_that_is_going_or_was_cut_off_can_be_read(tmp_path, whole):
 
 
 def test_asked_to_stop(tmp_path, whole):
-    path, stop = tmp_path / "run", Stop()
+    path, stop = tmp_path / "run", StopRequest()
     seen = []
-    for at in train_in(path, TASK, replace(CONFIG, checkpoint_every=None), stop=stop, chunk=3, say=pytest.fail):
+    for at in train_in_folder(
+        path, experiment(replace(CONFIG, checkpoint_every=None)), stop=stop, chunk=3, notify=pytest.fail
+    ):
         seen.append(at.rounds)
         stop.signal = 2
     assert seen == [3]
     assert read_run(path).state == "stopped"
-    assert run(path)[1] == [f"{path}: goes on after round 3"]
+    assert run(path)[1] == [f"{path}: resuming after round 3"]
     assert content(path) == content(whole)
 
 
@@ -167,13 +166,13 @@ def test_asked_to_stop(tmp_path, whole):
 )
 def test_another_configuration_is_refused_with_the_difference(whole, changes, says):
     before = content(whole)
-    with pytest.raises(RunError, match=f"expected the configuration it was begun with, got {says}"):
+    with pytest.raises(RunError, match=f"expected the configuration that the run began with, got {says}"):
         run(whole, replace(CONFIG, **changes))
     assert content(whole) == before
 
 
 def test_other_data_are_refused(whole):
-    with pytest.raises(RunError, match="expected the data it was begun with"):
+    with pytest.raises(RunError, match="expected the data that the run began with"):
         run(whole, task=tasks.load("quadratic", clients=8, seed=1))
 
 
@@ -198,7 +197,7 @@ def test_divergence_ends_a_run(tmp_path, changes, first, why):
     assert int(at.state.round) == at.rounds
     assert re.search(why, record.why)
     texts = {name: (path / name).read_bytes() for name in (*LOGS, "result.json")}
-    assert run(path, config)[1] == [f"{path}: diverged in round {at.rounds}: {record.why}; nothing is left to do"]
+    assert run(path, config)[1] == [f"{path}: diverged in round {at.rounds}: {record.why}; nothing to do"]
     (path / "result.json").unlink()  # killed before its end was written
     run(path, config)
     assert {name: (path / name).read_bytes() for name in (*LOGS, "result.json")} == texts

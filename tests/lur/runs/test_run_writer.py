@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lur.runs import checkpoint
-from lur.runs.session import Step, recorded, resumed
-from lur.runs.stopping import Stop
+from lur.runs.run_writer import Segment, open_writer, record_segments
+from lur.runs.stopping import StopRequest
 
 NAMES = ("log.jsonl", "cells.jsonl")
 FIRST = {"cells": np.arange(3, dtype=np.float32), "round": np.int32(0)}
@@ -20,22 +20,22 @@ class Killed(BaseException):
     """What the process would not live to see."""
 
 
-def steps(state, rounds):
+def segments(state, rounds):
     """A made-up run whose rounds depend on all earlier ones; two lines in one log, one in the other."""
     if state["round"] == rounds:
-        yield Step(rounds, state, {}, {"log.jsonl": [{"end": rounds}]})
+        yield Segment(rounds, state, {}, {"log.jsonl": [{"end": rounds}]})
     while state["round"] < rounds:
         t = int(state["round"]) + 1
         state = {"cells": np.sin(state["cells"] * 1.7 + t).astype(np.float32), "round": np.int32(t)}
         cells = [{"round": t, "cell": k, "x": state["cells"][k]} for k in range(2)]
         closing = {"log.jsonl": [{"end": t}]} if t == rounds else {}
-        yield Step(t, state, {"log.jsonl": [{"round": t}], "cells.jsonl": cells}, closing)
+        yield Segment(t, state, {"log.jsonl": [{"round": t}], "cells.jsonl": cells}, closing)
 
 
-def attempt(path, rounds=4, stop=None, every=1, say=lambda line: None):
+def attempt(path, rounds=4, stop=None, every=1, notify=lambda line: None):
     path.mkdir(exist_ok=True)
-    with resumed(path, NAMES, FIRST, say) as (session, state):
-        return [*recorded(session, steps(state, rounds), stop or Stop(), every=every)]
+    with open_writer(path, NAMES, FIRST, notify) as (writer, state):
+        return [*record_segments(writer, segments(state, rounds), stop or StopRequest(), every=every)]
 
 
 def content(path):
@@ -98,13 +98,15 @@ def test_killed_between_any_two_file_operations(tmp_path, whole, stride):
 
 
 def test_stopped_and_extended(tmp_path, whole):
-    stop = Stop()
-    with resumed(tmp_path, NAMES, FIRST, pytest.fail) as (session, state):
-        for step in recorded(session, steps(state, 4), stop):
-            if step.round == 2:
+    stop = StopRequest()
+    with open_writer(tmp_path, NAMES, FIRST, pytest.fail) as (writer, state):
+        for segment in record_segments(writer, segments(state, 4), stop):
+            if segment.round == 2:
                 stop.signal = 2
-    assert (step.round, session.saved) == (2, 2)
-    assert [step.round for step in attempt(tmp_path, rounds=3)] == [3]
+    assert (segment.round, writer.saved_round) == (2, 2)
+    assert [segment.round for segment in attempt(tmp_path, rounds=3)] == [3]
     assert (tmp_path / "log.jsonl").read_text().splitlines()[-1] == '{"end": 3}'
-    assert [step.round for step in attempt(tmp_path, rounds=4)] == [4]  # the line that closed three rounds is gone
+    assert [segment.round for segment in attempt(tmp_path, rounds=4)] == [
+        4
+    ]  # the line that closed three rounds is gone
     assert content(tmp_path) == whole

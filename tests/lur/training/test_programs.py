@@ -10,7 +10,7 @@ import pytest
 
 from lur.training.programs import Collective, collectives
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DEVICES = 8
 PROGRAM = """
 import json, sys
@@ -18,19 +18,20 @@ from dataclasses import replace
 import jax
 from lur import tasks
 from lur.training import programs
-from lur.training.configuration import Run
-from lur.training.loop import parameters
+from lur.training.configuration import RunConfig
+from lur.training.experiment import num_parameters, resolve
 found = {}
 for name in sys.argv[1:]:
     task = tasks.load(name, clients=9)
-    config = Run(name, theta="1:2", clients_per_round=5)
-    size = parameters(jax.eval_shape(task.init, jax.random.key(0)))
-    texts = {platform: programs.exported(task, config, "sharded", platform) for platform in ("tpu", "cuda")}
+    config = RunConfig(name, theta="1:2", clients_per_round=5, layout="sharded")
+    size = num_parameters(jax.eval_shape(task.init, jax.random.key(0)))
+    experiment = resolve(config, task)
+    texts = {platform: programs.export_stablehlo(experiment, platform) for platform in ("tpu", "cuda")}
     found[name] = size, {platform: programs.collectives(text) for platform, text in texts.items()}
     if name == "digits":
-        for make, M in ((programs.program, 8), (programs.hosted_program, 5), (programs.hosted_program, 8)):
-            made = make(task, replace(config, clients_per_round=M), "sharded")
-            found[name][1][f"{make.__name__} {M}"] = programs.compiled(made)[0]
+        for make, M in ((programs.resident_program, 8), (programs.host_program, 5), (programs.host_program, 8)):
+            program = make(resolve(replace(config, clients_per_round=M), task))
+            found[name][1][f"{make.__name__} {M}"] = programs.compile_program(program)[0]
 print(json.dumps(found))
 """
 TASKS = ("digits", "femnist", "quadratic", "stackoverflow_tp", "shakespeare", "stackoverflow_nwp", "cifar100")

@@ -52,14 +52,15 @@ def test_help_is_one_screen_in_groups_with_an_example_each(lur):
 
 @pytest.mark.parametrize(("names", "command"), LEAVES, ids=[" ".join(names) for names, _ in LEAVES])
 def test_every_example_is_understood(names, command):
-    line = overview.line_of(names[-1], command)
+    line = overview.command_summary(names[-1], command)
     words = line.example.split()
     assert tuple(words[1 : 1 + len(names)]) == names, line
-    parsing.parsed(command, " ".join(["lur", *names]), words[1 + len(names) :])
+    parsing.parse_call(command, " ".join(["lur", *names]), words[1 + len(names) :])
 
 
 def test_help_does_not_wait_for_jax():
-    code = "import sys; from lur.cli.commands import run; run(['--help']); run([]); sys.exit('jax' in sys.modules)"
+    commands = "run_command(['--help']); run_command([])"
+    code = f"import sys; from lur.cli import run_command; {commands}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
@@ -103,7 +104,7 @@ def test_a_slip_is_answered_with_the_nearest_name(lur, arguments, message):
     ],
 )
 def test_json_without_a_file_is_standard_output(given, meant):
-    assert output.with_stdout(given) == meant
+    assert output.complete_json_flag(given) == meant
 
 
 SMALL = ("--rounds", "4", "--clients", "6", "--clients-per-round", "3")
@@ -147,7 +148,7 @@ def test_json_is_all_there_is_on_standard_output(lur, arguments, says):
 def test_json_of_what_json_has_no_word_for():
     import numpy as np
 
-    assert output.plain({"a": np.array([1.0, np.nan]), "b": Path("x"), "c": np.float32(0.5), "d": (True, None)}) == {
+    assert output.to_json({"a": np.array([1.0, np.nan]), "b": Path("x"), "c": np.float32(0.5), "d": (True, None)}) == {
         "a": [1.0, None], "b": "x", "c": 0.5, "d": [True, None]
     }  # fmt: skip
 

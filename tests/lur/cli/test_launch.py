@@ -16,7 +16,7 @@ from lur.cli import worker
 from lur.cli.launch import launch
 from lur.parallel import processes
 from lur.runs.reader import read_run
-from tests.lur.runs.launched import BOUND, LIMIT, LUR, ROOT, members, soaked, started, struck
+from tests.lur.cli.launched import BOUND, LIMIT, LUR, ROOT, members, soaked, started, struck
 from tests.lur.runs.test_kills import until_it_writes
 
 RUN = ["quadratic", "--clients", "8", "--clients-per-round", "5", "--server", "yogi", "--theta", "1:2"]
@@ -52,7 +52,7 @@ def test_killed_and_gone_on_with_the_same_and_with_fewer_processes(environ, tmp_
     assert len(members(launcher)) == 2
     status, _, err, seconds = struck(launcher, signal.SIGKILL, 1)
     assert status == 1
-    assert "lur launch: process 1 was ended by SIGKILL; all 2 processes are ended" in err
+    assert "lur launch: process 1 was killed by SIGKILL; all 2 processes were ended" in err
     assert seconds < LIMIT
     first = (path / "log.jsonl").read_bytes()
     out, err = whole(environ, path, 2, *arguments)
@@ -116,7 +116,7 @@ def test_a_process_that_dies_or_hangs(environ, tmp_path, number, index):
     status, _, err, seconds = struck(launcher, number, index)
     print(f"{signal.Signals(number).name} of process {index}: the launcher ended after {seconds:.1f} s")
     assert status == 1
-    assert ("gave no sign of life for 5 s" if number == signal.SIGSTOP else "was ended by SIGKILL") in err, err
+    assert ("sent no heartbeat for 5 s" if number == signal.SIGSTOP else "was killed by SIGKILL") in err, err
     assert f"lur launch: process {index} " in err
     assert members(launcher) == []
     assert seconds < BOUND

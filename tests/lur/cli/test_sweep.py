@@ -18,7 +18,7 @@ def test_a_sweep_its_folder_and_its_page(lur, tmp_path):
     path = tmp_path / "runs" / "sweep-quadratic"
     assert read_sweep(path).sweep.client_lr == (0.0, 0.1)
     assert {figure.name for figure in (path / "figures").iterdir()} == {"sweep.svg", "sweep.png"}
-    assert "nothing is left to do" in lur("sweep", "--run-dir", path)[1]
+    assert "nothing to do" in lur("sweep", "--run-dir", path)[1]
     status, _, err = lur("sweep", "quadratic", *SMALL, "--client-lr", "0.1")
     assert status == 2
     assert "client_lr 0,0.1 -> 0.1; server_lr 0.1,1e+30 -> 0.001," in err
@@ -33,7 +33,7 @@ def test_tune_and_decay(lur, tmp_path):
     found = json.loads((tmp_path / "t.json").read_text())
     assert [(row["gamma"], row["eta"], row["diverged"]) for row in found] == [(0.1, 0.1, 0), (1e30, None, 2)]
     assert (tmp_path / "t.csv").read_bytes() == (tmp_path / "t" / "tuned.csv").read_bytes()
-    assert "none left" in out
+    assert "all diverged" in out
     status, out, err = lur("decay", "quadratic", *SMALL, *rates, "--run-dir", "short", "--client-lr", "1e30")
     assert status == 2
     assert "--client-lr must have a gamma for which some eta trains, got 1e+30" in err
@@ -50,16 +50,16 @@ def test_tune_and_decay(lur, tmp_path):
         (["sweep"], "expected a task, one of femnist"),
         (
             ["sweep", "quadratic", "--client-lr", "a,b"],
-            "--client-lr must be numbers with commas between",
+            "--client-lr must be comma-separated numbers",
         ),
         (["sweep", "quadratik"], "did you mean quadratic?"),
         (["sweep", "quadratic", "--tied", "--server-lr", "1"], "server_lr must be left out where it is tied"),
         (["decay"], "expected a task or --config FILE"),
         (["report", "nowhere"], "nowhere: expected the folder of a run"),
-        (["report", ".", "--out", "no/where.html"], "--out must name a file in a folder that is there"),
+        (["report", ".", "--out", "no/where.html"], "--out must name a file in an existing folder"),
         (["reproduce", "fig2", "--task", "digit"], "did you mean digits?"),
-        (["reproduce", "fig2", "--rounds", "3"], "--rounds is for heterogeneity"),
-        (["reproduce", "fig2", "--store", "x"], "--store needs the --task"),
+        (["reproduce", "fig2", "--rounds", "3"], "--rounds applies to heterogeneity only"),
+        (["reproduce", "fig2", "--store", "x"], "--store needs --task"),
     ],
 )
 def test_bad_input_is_one_sentence(lur, arguments, says):

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from lur.runs.reader import read_run
-from lur.runs.stopping import Stop
+from lur.runs.stopping import StopRequest
 
 SMALL = ["--rounds", "4", "--clients", "5", "--clients-per-round", "2", "--theta", "1:1"]
 
@@ -27,10 +27,10 @@ def test_one_configuration_as_flags_file_and_folder(lur, tmp_path):
     assert logs[0] == logs[1]
     assert lur("config", "--run-dir", "file")[1] == printed
     status, out, _ = lur("train", "--run-dir", "file")
-    assert (status, out.splitlines()[-1]) == (0, "file: finished after 4 rounds; nothing is left to do")
+    assert (status, out.splitlines()[-1]) == (0, "file: finished after 4 rounds; nothing to do")
     drawn = (tmp_path / "file" / "figures" / "run.svg").read_text()
     status, out, _ = lur("train", "--run-dir", "file", "--rounds", "6")
-    assert (status, "file: goes on after round 4" in out) == (0, True)
+    assert (status, "file: resuming after round 4" in out) == (0, True)
     assert len(read_run(tmp_path / "file").rounds) == 6
     assert read_run(tmp_path / "file").config["rounds"] == 6
     assert (tmp_path / "file" / "figures" / "run.svg").read_text() != drawn  # of six rounds now
@@ -46,7 +46,7 @@ def test_one_configuration_as_flags_file_and_folder(lur, tmp_path):
         (["train", "--config", "none.toml"], "none.toml: expected a configuration, found no such file"),
         (
             ["train", "--config", "bad.toml"],
-            "bad.toml: expected the keys of a run, got clint_lr = 1; did you mean client_lr",
+            "bad.toml: expected the name of a setting, got clint_lr = 1; did you mean client_lr",
         ),
         (["train", "quadratic", "--run-dir", "bad.toml"], "bad.toml: expected the folder of a run, found a file"),
         (
@@ -80,7 +80,7 @@ def test_refused_in_one_sentence(lur, tmp_path, arguments, says):
 def test_figures_are_in_the_folder_once_the_run_has_ended(lur, tmp_path, monkeypatch):
     run, figures = tmp_path / "run", tmp_path / "run" / "figures"
     with monkeypatch.context() as patch:
-        patch.setattr(Stop, "__init__", lambda self: setattr(self, "signal", 2))
+        patch.setattr(StopRequest, "__init__", lambda self: setattr(self, "signal", 2))
         lur("train", "quadratic", *SMALL, "--run-dir", "run")
     assert read_run(run).state == "stopped"
     assert not figures.exists()
@@ -104,7 +104,8 @@ def test_a_disk_too_full_for_figures_keeps_the_run(lur, tmp_path, monkeypatch):
         status, _, err = lur("train", "quadratic", *SMALL, "--run-dir", "run")
     assert status == 2
     assert err == (
-        "lur: [Errno 28] No space left on device; run has all but its figures: mend that and start it again\n"
+        "lur: [Errno 28] No space left on device; run lacks only its figures: fix the problem and run the same "
+        "command again\n"
     )
     assert read_run(tmp_path / "run").state == "finished"
     assert not [*(tmp_path / "run").glob("figures*")]
@@ -115,7 +116,7 @@ def test_a_disk_too_full_for_figures_keeps_the_run(lur, tmp_path, monkeypatch):
 def test_nan_at_round_1(lur, tmp_path):
     status, _, err = lur("train", "quadratic", *SMALL[:-2], "--client-lr", "1e30", "--run-dir", "run")
     assert status == 1
-    assert err == "lur: diverged in round 1: update_norm is nan; run keeps its log\n"
+    assert err == "lur: diverged in round 1: update_norm is nan; its log is in run\n"
     record = read_run(tmp_path / "run")
     assert (record.state, len(record.rounds)) == ("diverged", 1)
     assert record.rounds[0]["update_norm"] == "NaN"

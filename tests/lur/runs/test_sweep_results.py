@@ -10,30 +10,32 @@ import numpy as np
 import pytest
 
 from lur.runs.sweep_results import (
-    Cell,
-    Swept,
+    CellResult,
+    SweepResults,
     as_csv,
     as_json,
     as_text,
     best_cells,
-    last_rounds,
-    power,
-    settles,
-    tail,
-    tuned,
+    final_loss,
+    final_window,
+    format_rate,
+    has_trained,
+    tune_server_lr,
 )
-from lur.training.configuration import Run
-from lur.training.sweeps import ETAS, GAMMAS, Sweep
+from lur.training.configuration import RunConfig
+from lur.training.sweep_plan import ETAS, GAMMAS, SweepConfig
 
 
 def cell(index, gamma, eta, losses, diverged=None, f=0.5):
     losses = np.asarray(losses, float)
-    return Cell(index, gamma, eta, losses, losses, np.zeros(0), ((len(losses), f, math.nan),), diverged)
+    return CellResult(index, gamma, eta, losses, losses, np.zeros(0), ((len(losses), f, math.nan),), diverged)
 
 
 def swept(cells, rounds=8):
     gammas, etas = dict.fromkeys(c.gamma for c in cells), dict.fromkeys(c.eta for c in cells)
-    return Swept(Path("x"), Sweep(Run("digits", rounds), tuple(gammas), tuple(etas)), True, {}, tuple(cells))
+    return SweepResults(
+        Path("x"), SweepConfig(RunConfig("digits", rounds), tuple(gammas), tuple(etas)), True, {}, tuple(cells)
+    )
 
 
 FOUND = swept(
@@ -51,11 +53,11 @@ FOUND = swept(
 def test_the_paper_s_grids():
     assert GAMMAS == (0, 1e-3, 1e-2, 1e-1, 1, 10, 100)
     np.testing.assert_allclose(ETAS, [1e-3, 10**-2.5, 1e-2, 10**-1.5, 1e-1, 10**-0.5, 1, 10**0.5, 10])
-    assert [power(eta) for eta in ETAS[:3]] == ["0.001", "10^-2.5", "0.01"]
+    assert [format_rate(eta) for eta in ETAS[:3]] == ["0.001", "10^-2.5", "0.01"]
 
 
 def test_the_best_eta():
-    rows = tuned(FOUND)
+    rows = tune_server_lr(FOUND)
     assert [(r.gamma, r.eta, r.cells, r.diverged) for r in rows] == [
         (0.0, 0.1, 2, 0),
         (1.0, 0.1, 2, 1),
@@ -67,21 +69,21 @@ def test_the_best_eta():
 
 
 def test_which_rounds_count():
-    assert [last_rounds(n) for n in (1, 3, 8, 100, 399, 400, 10_000)] == [1, 1, 2, 25, 99, 100, 100]
-    assert tail(cell(0, 0, 0, range(1000)), 1000) == np.mean(range(900, 1000))
-    assert math.isnan(tail(cell(0, 0, 0, range(999)), 1000))
+    assert [final_window(n) for n in (1, 3, 8, 100, 399, 400, 10_000)] == [1, 1, 2, 25, 99, 100, 100]
+    assert final_loss(cell(0, 0, 0, range(1000)), 1000) == np.mean(range(900, 1000))
+    assert math.isnan(final_loss(cell(0, 0, 0, range(999)), 1000))
 
 
 @pytest.mark.parametrize(("losses", "trains"), [([2, 1], True), ([2, 1.95], False), ([2, 3], False), ([], False)])
 def test_what_trains(losses, trains):
-    assert settles(cell(0, 0, 0, losses), 2) is trains
+    assert has_trained(cell(0, 0, 0, losses), 2) is trains
 
 
 def test_the_table():
-    rows = tuned(FOUND)
+    rows = tune_server_lr(FOUND)
     table = [*csv.DictReader(io.StringIO(as_csv(rows)))]
     assert [row["eta"] for row in table] == ["0.1", "0.1", ""]
     assert json.loads(as_json(rows))[2] == {
         "gamma": 9.0, "eta": None, "loss": None, "f": None, "cells": 2, "diverged": 2, "at_the_edge": False,
     }  # fmt: skip
-    assert "none left" in as_text(rows, 2).splitlines()[-1]
+    assert "all diverged" in as_text(rows, 2).splitlines()[-1]
