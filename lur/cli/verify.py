@@ -10,7 +10,6 @@ import tyro
 
 from lur.cli.output import STDOUT, Json, check_json, silent, speaker, write_json
 from lur.cli.siblings import check_folder, require_sibling
-from lur.jax_setup import keep_compiled
 
 
 def verify(
@@ -45,6 +44,7 @@ def verify(
     """
     require_sibling("theory")
     import lur
+    from lur.jax_setup import keep_compiled
     from theory.claims import CLAIMS, find
     from theory.reports.terminal import verify as verify_claims
     from theory.trials import implementation_of
