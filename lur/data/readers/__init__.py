@@ -1,6 +1,6 @@
-"""Readers of the published federated formats: one file per format, one client at a time, nothing trusted.
+"""Readers of the published federated formats: one module per format, one client at a time, no file trusted.
 
-Each offers ``clients(path, ...)``, which yields (id, examples) for `lur.data.writer`, and ``count(path, ...)``,
-the number of clients where that is cheap to know. A file that is truncated, corrupted or of the wrong kind is a
-`lur.data.store.StoreError` that names the file, the client and what was expected.
+Each module has ``clients(path, ...)``, which yields (client id, examples) for `lur.data.writer`, and ``count(path,
+...)``, which returns the number of clients, or None where counting them is expensive. A file that is truncated,
+corrupted or of another kind raises a `lur.data.store.StoreError` that names the file, the client and what was expected.
 """

@@ -1,4 +1,4 @@
-"""Archives from elsewhere, unpacked with care: regular files only, below one temporary folder, of bounded size."""
+"""Safe unpacking of untrusted archives: regular files only, inside one temporary folder, of bounded size."""
 
 import bz2
 import io
@@ -14,19 +14,19 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from lur.data.readers.features import file_at
+from lur.data.readers.features import existing_file
 from lur.data.store import StoreError
 
-LIMIT = 200 * 10**9
-MEMBERS = 100_000
-BLOCK = 2**20
-LZMA_MEMORY = 2**28
-SPARE = 2**28
+MAX_UNPACKED_BYTES = 200 * 10**9
+MAX_MEMBERS = 100_000
+BLOCK_BYTES = 2**20
+MAX_LZMA_MEMORY = 2**28
+SPARE_DISK_BYTES = 2**28
 """Bytes to leave free on the disk."""
 
 
-class Gunzip:
-    """zlib's decompressor of gzip with the interface of those of bz2 and lzma."""
+class GzipDecompressor:
+    """A decompressor of gzip with the interface of `bz2.BZ2Decompressor` and `lzma.LZMADecompressor`."""
 
     def __init__(self):
         self.stream, self.rest = zlib.decompressobj(wbits=31), b""
@@ -49,14 +49,19 @@ class Gunzip:
         return self.stream.unused_data
 
 
-def xz() -> lzma.LZMADecompressor:
-    """A decompressor of .xz and of the older .lzma; a stream cannot ask for more memory than `xz -9` uses."""
-    return lzma.LZMADecompressor(lzma.FORMAT_AUTO, memlimit=LZMA_MEMORY)
+def xz_decompressor() -> lzma.LZMADecompressor:
+    """Return a decompressor of .xz and .lzma that refuses streams which need more memory than those of `xz -9`."""
+    return lzma.LZMADecompressor(lzma.FORMAT_AUTO, memlimit=MAX_LZMA_MEMORY)
 
 
-CODECS: dict[str, Callable[[], Any]] = {".gz": Gunzip, ".bz2": bz2.BZ2Decompressor, ".xz": xz, ".lzma": xz}
-SHORT = {".tgz": (".tar", ".gz"), ".tbz2": (".tar", ".bz2"), ".txz": (".tar", ".xz")}
-BROKEN = (
+CODECS: dict[str, Callable[[], Any]] = {
+    ".gz": GzipDecompressor,
+    ".bz2": bz2.BZ2Decompressor,
+    ".xz": xz_decompressor,
+    ".lzma": xz_decompressor,
+}
+SHORT_SUFFIXES = {".tgz": (".tar", ".gz"), ".tbz2": (".tar", ".bz2"), ".txz": (".tar", ".xz")}
+ARCHIVE_ERRORS = (
     OSError,
     EOFError,
     lzma.LZMAError,
@@ -68,18 +73,25 @@ BROKEN = (
     ValueError,
     OverflowError,
 )
-"""What the standard library raises on a broken archive."""
+"""The errors of the standard library on a malformed archive."""
 
 
 @contextmanager
-def extracted(path: Path, *, limit: int = LIMIT) -> Iterator[Path]:
-    """A temporary folder with the files of a .tar (.gz, .bz2, .xz) or .zip, or the one of a .gz, .bz2, .xz or .lzma.
+def extracted(path: Path, *, limit: int = MAX_UNPACKED_BYTES) -> Iterator[Path]:
+    """Yield a temporary folder with the files of an archive, or the one file of a compressed file.
 
-    It is removed at the end. Absolute paths, ``..``, links, devices, names that come twice, more than `limit` bytes
-    in total and archives cut short are a StoreError.
+    The folder is removed at the end.
+
+    Args:
+      path: a .tar, .tar.gz, .tar.bz2, .tar.xz, .zip, .gz, .bz2, .xz or .lzma file.
+      limit: the largest total number of bytes.
+
+    Raises:
+      StoreError: the archive is malformed or truncated, exceeds the limit, or has an absolute path, a ``..``, a link, a
+        device or a repeated name.
     """
-    file_at(path, "an archive")
-    suffixes = SHORT.get(path.suffix) or tuple(path.suffixes[-2:])
+    existing_file(path, "an archive")
+    suffixes = SHORT_SUFFIXES.get(path.suffix) or tuple(path.suffixes[-2:])
     codec = CODECS.get(suffixes[-1]) if suffixes else None
     is_tar = ".tar" in (suffixes[-2:-1] if codec else suffixes[-1:])
     if not (codec or is_tar or path.suffix == ".zip"):
@@ -90,65 +102,65 @@ def extracted(path: Path, *, limit: int = LIMIT) -> Iterator[Path]:
             unpack(path, folder, codec, is_tar, limit)
         except StoreError:
             raise
-        except BROKEN as error:
-            raise StoreError(f"{path}: expected a sound archive, {type(error).__name__}: {error}") from error
+        except ARCHIVE_ERRORS as error:
+            raise StoreError(f"{path}: expected a valid archive, {type(error).__name__}: {error}") from error
         yield folder
 
 
 def unpack(path: Path, folder: Path, codec: Callable[[], Any] | None, is_tar: bool, limit: int) -> None:
-    """All files of the archive into the folder."""
+    """Unpack all files of the archive into the folder."""
     with path.open("rb") as file:
-        chunks = inflated(path, file, codec) if codec else iter(lambda: file.read(BLOCK), b"")
+        blocks = decompressed_blocks(path, file, codec) if codec else file_blocks(file)
         if is_tar:
-            unpack_tar(path, Forward(path, chunks, limit), folder, limit)
+            unpack_tar(path, ForwardStream(path, blocks, limit), folder, limit)
         elif codec:
-            copy(path, chunks, folder / (path.stem or "content"), limit)
+            write_file(path, blocks, folder / (path.stem or "content"), limit)
         else:
             unpack_zip(path, file, folder, limit)
 
 
-def inflated(path: Path, file: BinaryIO, codec: Callable[[], Any]) -> Iterator[bytes]:
-    """The content of a compressed file, in blocks: one or more streams end to end, as the compressors allow."""
+def decompressed_blocks(path: Path, file: BinaryIO, codec: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield the content of a compressed file in blocks. The file may have several streams, end to end."""
     stream, data = codec(), b""
     while True:
-        data = data or (file.read(BLOCK) if stream.needs_input else b"")
+        data = data or (file.read(BLOCK_BYTES) if stream.needs_input else b"")
         if not data and stream.needs_input:
             raise StoreError(f"{path}: expected more compressed data, found the end of the file")
-        block = stream.decompress(data, BLOCK)
+        block = stream.decompress(data, BLOCK_BYTES)
         data = b""
         if block:
             yield block
         if stream.eof:
-            data = stream.unused_data or file.read(BLOCK)
+            data = stream.unused_data or file.read(BLOCK_BYTES)
             while data and not data.strip(b"\0"):
-                data = file.read(BLOCK)
+                data = file.read(BLOCK_BYTES)
             if not data:
                 return
             stream, data = codec(), data.lstrip(b"\0")
 
 
-class Forward(io.RawIOBase):
-    """Blocks as a file that is read once, forwards: what tarfile needs, and no more than `limit` bytes of it."""
+class ForwardStream(io.RawIOBase):
+    """Blocks as a file of at most `limit` bytes that can be read once, forwards, as tarfile does."""
 
-    def __init__(self, path: Path, chunks: Iterator[bytes], limit: int):
-        self.path, self.chunks, self.limit = path, chunks, limit
+    def __init__(self, path: Path, blocks: Iterator[bytes], limit: int):
+        self.path, self.blocks, self.limit = path, blocks, limit
         self.block, self.used, self.position = b"", 0, 0
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next bytes. tarfile reads the content of files by blocks; larger are only headers made to fill memory."""
-        if not 0 <= size <= BLOCK:
-            raise StoreError(f"{self.path}: expected a header of at most {BLOCK} bytes, found {size}")
+        """Return the next bytes, at most a block: only headers made to fill memory need more."""
+        if not 0 <= size <= BLOCK_BYTES:
+            raise StoreError(f"{self.path}: expected a header of at most {BLOCK_BYTES} bytes, found {size}")
         parts, missing = [], size
         while missing:
             if self.used == len(self.block):
-                self.block, self.used = next(self.chunks, b""), 0
+                self.block, self.used = next(self.blocks, b""), 0
                 if not self.block:
                     break
             parts.append(self.block[self.used : self.used + missing])
             self.used += len(parts[-1])
             missing -= len(parts[-1])
         self.position += size - missing
-        if self.position > self.limit + BLOCK:
+        if self.position > self.limit + BLOCK_BYTES:
             raise StoreError(f"{self.path}: expected at most {self.limit} bytes, found more")
         return b"".join(parts)
 
@@ -157,93 +169,97 @@ class Forward(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         if whence != 0 or offset < self.position:
-            raise StoreError(f"{self.path}: expected an archive that can be read once through, found a step back")
-        while self.position < offset and self.read(min(BLOCK, offset - self.position)):
+            raise StoreError(f"{self.path}: expected an archive that can be read in one pass, found a step back")
+        while self.position < offset and self.read(min(BLOCK_BYTES, offset - self.position)):
             pass
         return self.position
 
 
-def unpack_tar(path: Path, stream: Forward, folder: Path, limit: int) -> None:
-    """The regular files of a tar archive."""
-    found = 0
+def unpack_tar(path: Path, stream: ForwardStream, folder: Path, limit: int) -> None:
+    """Unpack the regular files of a tar archive."""
+    count = 0
     with tarfile.open(fileobj=stream, mode="r:") as tar:
         for member in tar:
-            found += 1
-            target = folder / safe(path, member.name, found)
+            count += 1
+            target = folder / safe_member_path(path, member.name, count)
             if member.isdir():
                 continue
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.sparse is not None:
                 raise StoreError(f"{path}, {member.name!r}: expected a regular file, found a link or a device")
-            if hasattr(tarfile, "data_filter"):  # from 3.11.4 on; what it refuses, `safe` and the line above do
+            if hasattr(tarfile, "data_filter"):  # from 3.11.4 on; a second check of the same
                 tarfile.data_filter(member, str(folder))
             source = tar.extractfile(member)
             assert source is not None
-            limit -= copy(path, blocks(source), target, limit, member.size)
+            limit -= write_file(path, file_blocks(source), target, limit, member.size)
     if stream.read(1):
-        while stream.read(BLOCK):
+        while stream.read(BLOCK_BYTES):
             pass
-    if not found:
+    if not count:
         raise StoreError(f"{path}: expected at least one file in the archive, found none")
 
 
 def unpack_zip(path: Path, file: BinaryIO, folder: Path, limit: int) -> None:
-    """The regular files of a zip archive."""
+    """Unpack the regular files of a zip archive."""
     with zipfile.ZipFile(file) as archive:
-        for found, member in enumerate(archive.infolist(), 1):
-            target = folder / safe(path, member.filename, found)
+        for count, member in enumerate(archive.infolist(), 1):
+            target = folder / safe_member_path(path, member.filename, count)
             mode = member.external_attr >> 16
             if member.is_dir():
                 continue
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
                 raise StoreError(f"{path}, {member.filename!r}: expected a regular file, found a link or a device")
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 1:
-                raise StoreError(f"{path}, {member.filename!r}: expected a file deflated or stored, and not encrypted")
+                raise StoreError(
+                    f"{path}, {member.filename!r}: expected a deflated or stored file that is not encrypted"
+                )
             with archive.open(member) as source:
-                limit -= copy(path, blocks(source), target, limit, member.file_size)
+                limit -= write_file(path, file_blocks(source), target, limit, member.file_size)
         if not archive.infolist():
             raise StoreError(f"{path}: expected at least one file in the archive, found none")
 
 
-def safe(path: Path, name: str, found: int) -> Path:
-    """The relative path of a member, if it stays in the folder."""
+def safe_member_path(path: Path, name: str, count: int) -> Path:
+    """Return the relative path of the member number `count`, or raise a StoreError if it leaves the folder."""
     parts = PurePosixPath(name).parts
     if not name.isprintable() or any(c in name for c in "\\:") or not parts or name.startswith("/") or ".." in parts:
         raise StoreError(f"{path}, {name!r}: expected a relative path within the archive")
-    if found > MEMBERS:
-        raise StoreError(f"{path}: expected at most {MEMBERS} files, found more")
+    if count > MAX_MEMBERS:
+        raise StoreError(f"{path}: expected at most {MAX_MEMBERS} files, found more")
     return Path(*parts)
 
 
-def blocks(source: Any) -> Iterator[bytes]:
-    """The content of an open file."""
-    return iter(lambda: source.read(BLOCK), b"")
+def file_blocks(source: Any) -> Iterator[bytes]:
+    """Return the content of an open file, in blocks."""
+    return iter(lambda: source.read(BLOCK_BYTES), b"")
 
 
-def copy(path: Path, chunks: Iterable[bytes], target: Path, limit: int, expected: int | None = None) -> int:
-    """Write a new file of at most `limit` bytes, `expected` where known, and return its size."""
+def write_file(path: Path, blocks: Iterable[bytes], target: Path, limit: int, expected: int | None = None) -> int:
+    """Write a new file of at most `limit` bytes, of `expected` bytes if given, and return its size."""
     if expected is not None and expected > limit:
         raise StoreError(f"{path}, {target.name!r}: expected at most {limit} bytes, found {expected}")
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists():
         raise StoreError(f"{path}, {target.name!r}: expected each name once, found it twice")
     size = checked_at = 0
-    room(path, target, expected or 0)
+    check_disk_space(path, target, expected or 0)
     with target.open("xb") as out:
-        for block in chunks:
+        for block in blocks:
             size += len(block)
             if size > limit:
                 raise StoreError(f"{path}, {target.name!r}: expected at most {limit} bytes, found more")
             out.write(block)
             if size - checked_at > 2**26:
                 checked_at = size
-                room(path, target, 0)
+                check_disk_space(path, target, 0)
     if expected is not None and size != expected:
         raise StoreError(f"{path}, {target.name!r}: expected {expected} bytes, found {size}")
     return size
 
 
-def room(path: Path, target: Path, size: int) -> None:
-    """There is space on the disk for `size` bytes, and some to spare."""
+def check_disk_space(path: Path, target: Path, size: int) -> None:
+    """Raise a StoreError unless the disk has room for `size` bytes and `SPARE_DISK_BYTES` more."""
     free = shutil.disk_usage(target.parent).free
-    if free < size + SPARE:
-        raise StoreError(f"{path}: expected {size + SPARE} free bytes on the disk of {target.parent}, found {free}")
+    if free < size + SPARE_DISK_BYTES:
+        raise StoreError(
+            f"{path}: expected {size + SPARE_DISK_BYTES} free bytes on the disk of {target.parent}, found {free}"
+        )

@@ -1,29 +1,29 @@
-"""The vocabularies that come with Stack Overflow: words and tags with the number of users of each."""
+"""The vocabularies that come with Stack Overflow: words and tags, each with the number of its users."""
 
 import json
 from pathlib import Path
 
-from lur.data.readers.features import file_at
+from lur.data.readers.features import existing_file
 from lur.data.store import StoreError
 
-LONGEST_LINE = 4096
-LARGEST_FILE = 2**28
+MAX_LINE_BYTES = 4096
+MAX_FILE_BYTES = 2**28
 
 
 def word_count(path: Path, size: int) -> list[str]:
-    """The first `size` words of ``stackoverflow.word_count``: lines ``word count``, already in order of frequency."""
+    """Return the first `size` words of ``stackoverflow.word_count``: lines ``word count``, most frequent first."""
     words: dict[str, None] = {}
-    with file_at(path, "a file of words and counts").open("rb") as file:
-        while len(words) < size and (line := file.readline(LONGEST_LINE)):
-            where = f"{path}, line {len(words) + 1}"
+    with existing_file(path, "a file of words and counts").open("rb") as file:
+        while len(words) < size and (line := file.readline(MAX_LINE_BYTES)):
+            location = f"{path}, line {len(words) + 1}"
             try:
                 parts = line.decode().split()
             except UnicodeDecodeError as error:
-                raise StoreError(f"{where}: expected UTF-8 text, {error}") from error
+                raise StoreError(f"{location}: expected UTF-8 text, {error}") from error
             if len(parts) != 2 or not (parts[1].isascii() and parts[1].isdigit()):
-                raise StoreError(f"{where}: expected a word and its count, found {line[:80]!r}")
+                raise StoreError(f"{location}: expected a word and its count, found {line[:80]!r}")
             if parts[0] in words:
-                raise StoreError(f"{where}: expected each word once, found {parts[0][:80]!r} twice")
+                raise StoreError(f"{location}: expected each word once, found {parts[0][:80]!r} twice")
             words[parts[0]] = None
     if len(words) < size:
         raise StoreError(f"{path}: expected {size} words, found {len(words)}")
@@ -31,9 +31,9 @@ def word_count(path: Path, size: int) -> list[str]:
 
 
 def tag_count(path: Path, size: int) -> list[str]:
-    """The `size` most frequent tags of ``stackoverflow.tag_count``, one JSON object; ties keep the file's order."""
-    if (length := file_at(path, "a JSON object of tags and counts").stat().st_size) > LARGEST_FILE:
-        raise StoreError(f"{path}: expected at most {LARGEST_FILE} bytes, found {length}")
+    """Return the `size` most frequent tags of ``stackoverflow.tag_count``, a JSON object; ties keep its order."""
+    if (length := existing_file(path, "a JSON object of tags and counts").stat().st_size) > MAX_FILE_BYTES:
+        raise StoreError(f"{path}: expected at most {MAX_FILE_BYTES} bytes, found {length}")
     try:
         pairs = json.loads(path.read_bytes(), object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:

@@ -2,9 +2,9 @@
 
     {"users": [..], "num_samples": [..], "user_data": {user: {"x": [..], "y": [..]}}}
 
-A file, or a folder of them. FEMNIST becomes ``pixels`` (n, 28, 28) and ``label``; Shakespeare, whose x are 80
-characters and y the next one, becomes the texts ``x`` and ``y``. A file is read whole, but its users are decoded one
-at a time, into arrays: JSON's lists of numbers would take eight times the memory.
+The input is a file or a folder of files. FEMNIST becomes ``pixels`` (n, 28, 28) and ``label``; Shakespeare, in which x
+is 80 characters and y the next one, becomes the texts ``x`` and ``y``. A file is read whole, but its users are decoded
+into arrays one at a time, because JSON's lists of numbers would take eight times the memory.
 """
 
 import json
@@ -16,29 +16,28 @@ from typing import Any
 import numpy as np
 
 from lur.data.ragged import from_rows
-from lur.data.readers.features import checked, file_at, place, uniform
+from lur.data.readers.features import checked_features, client_location, existing_file, with_equal_features
 from lur.data.store import Feature, StoreError
 from lur.data.writer import Examples
 
 SPACE = re.compile(r"[ \t\r\n]*")
 USERS = re.compile(r'[ \t\r\n]*\{[ \t\r\n]*"users"[ \t\r\n]*:[ \t\r\n]*')
-HEAD = 2**20
-LARGEST_FILE = 2**33
-SEQUENCE = 80
+HEAD_BYTES = 2**20
+MAX_FILE_BYTES = 2**33
+SEQUENCE_LENGTH = 80
 
 
 def clients(path: Path) -> Iterator[tuple[str, Examples]]:
-    """The users in the order of the files' names and of each file's list."""
-    found = (client for file in files(path) for client in users_of(file))
-    yield from uniform(path, found)
+    """Yield the users, file by file in the order of the names, and in the order of each file's list."""
+    yield from with_equal_features(path, (client for file in files(path) for client in users_of(file)))
 
 
 def count(path: Path) -> int | None:
-    """The number of users, if each file lists them first, as LEAF writes it."""
+    """Return the number of users, or None unless each file lists them first, as LEAF does."""
     total = 0
     for file in files(path):
         with file.open("rb") as content:
-            head = content.read(HEAD).decode(errors="replace")
+            head = content.read(HEAD_BYTES).decode(errors="replace")
         start = USERS.match(head)
         try:
             users = json.JSONDecoder().raw_decode(head, start.end())[0] if start else None
@@ -51,23 +50,23 @@ def count(path: Path) -> int | None:
 
 
 def files(path: Path) -> list[Path]:
-    """The JSON files of a folder, by name; or the file."""
+    """Return the JSON files of a folder, sorted by name, or the file itself."""
     if not path.is_dir():
-        return [file_at(path, "a JSON file of LEAF or a folder of them")]
-    found = sorted(file for file in path.glob("*.json") if file.is_file())
-    if not found:
+        return [existing_file(path, "a JSON file of LEAF or a folder of them")]
+    sources = sorted(file for file in path.glob("*.json") if file.is_file())
+    if not sources:
         raise StoreError(f"{path}: expected a folder of *.json files, found none in it")
-    return found
+    return sources
 
 
 def users_of(file: Path) -> Iterator[tuple[str, dict[str, Feature]]]:
-    """The users of one file, all of it decoded and checked before the first comes."""
-    if (size := file.stat().st_size) > LARGEST_FILE:
-        raise StoreError(f"{file}: expected at most {LARGEST_FILE} bytes, found {size}")
+    """Yield the users of one file, after the whole file has been decoded and checked."""
+    if (size := file.stat().st_size) > MAX_FILE_BYTES:
+        raise StoreError(f"{file}: expected at most {MAX_FILE_BYTES} bytes, found {size}")
     data: dict[str, dict[str, Feature]] = {}
     try:
-        walk = Walk(file.read_bytes().decode())
-        top = walk.document(lambda id: add(data, file, id, walk))
+        scanner = Scanner(file.read_bytes().decode())
+        top = scanner.document(lambda id: add_user(data, file, id, scanner))
     except StoreError:
         raise
     except (ValueError, RecursionError) as error:
@@ -81,35 +80,37 @@ def users_of(file: Path) -> Iterator[tuple[str, dict[str, Feature]]]:
         raise StoreError(f"{file}: expected {len(users)} different users in `user_data`, found {len(data)}")
     for id, size in zip(users, sizes, strict=True):
         if id not in data:
-            raise StoreError(f"{place(file, id)}: expected its examples in `user_data`, found none")
+            raise StoreError(f"{client_location(file, id)}: expected its examples in `user_data`, found none")
         found = {len(array) if isinstance(array, np.ndarray) else array.size for array in data[id].values()}
         if isinstance(size, bool) or not isinstance(size, int) or found != {size}:
-            raise StoreError(f"{place(file, id)}: expected {str(size)[:80]} examples (num_samples), found {max(found)}")
+            raise StoreError(
+                f"{client_location(file, id)}: expected {str(size)[:80]} examples (num_samples), found {max(found)}"
+            )
     for id in users:
         yield id, data.pop(id)
 
 
-def add(data: dict[str, dict[str, Feature]], file: Path, id: str, walk: "Walk") -> None:
-    """The next user, decoded from where the walk is."""
-    where = place(file, id)
+def add_user(data: dict[str, dict[str, Feature]], file: Path, id: str, scanner: "Scanner") -> None:
+    """Decode the user at the scanner's position and add it to the data."""
+    location = client_location(file, id)
     if id in data:
-        raise StoreError(f"{where}: expected each user once, found it twice")
+        raise StoreError(f"{location}: expected each user once, found it twice")
     try:
-        value = walk.value()
+        value = scanner.value()
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{where}: expected JSON, {str(error)[:200]}") from error
-    data[id] = examples(where, value)
+        raise StoreError(f"{location}: expected JSON, {str(error)[:200]}") from error
+    data[id] = examples(location, value)
 
 
-class Walk:
-    """A pass over JSON text that hands over the members of ``user_data`` one by one and keeps only the rest."""
+class Scanner:
+    """A single pass over JSON text that passes on the members of ``user_data`` one by one and keeps only the rest."""
 
     def __init__(self, text: str):
-        self.text, self.at = text, 0
-        self.decoder = json.JSONDecoder(parse_constant=refused)
+        self.text, self.position = text, 0
+        self.decoder = json.JSONDecoder(parse_constant=refuse_constant)
 
     def document(self, user: Callable[[str], None]) -> dict[str, Any]:
-        """The members of the object that the text is; `user` is called to take each of ``user_data``."""
+        """Return the members of the top-level object; ``user(id)`` must consume each member of ``user_data``."""
         top: dict[str, Any] = {}
 
         def member(key: str) -> None:
@@ -119,81 +120,87 @@ class Walk:
 
         self.members(member)
         if self.peek():
-            raise ValueError(f"found more after the end, at {self.at}")
+            raise ValueError(f"found more after the end, at {self.position}")
         if "user_data" not in top:
             raise ValueError("found no `user_data`")
         return top
 
     def peek(self) -> str:
-        """The next character that is not a space; nothing at the end."""
-        found = SPACE.match(self.text, self.at)
-        self.at = found.end() if found else self.at
-        return self.text[self.at : self.at + 1]
+        """Return the next character that is not white space, or an empty string at the end."""
+        space = SPACE.match(self.text, self.position)
+        self.position = space.end() if space else self.position
+        return self.text[self.position : self.position + 1]
 
     def expect(self, mark: str) -> None:
         if self.peek() != mark:
-            raise ValueError(f"expected {mark!r} at {self.at}, found {self.text[self.at : self.at + 20]!r}")
-        self.at += 1
+            raise ValueError(
+                f"expected {mark!r} at {self.position}, found {self.text[self.position : self.position + 20]!r}"
+            )
+        self.position += 1
 
     def value(self) -> Any:
-        """The next value, decoded."""
+        """Return the next value, decoded."""
         self.peek()
-        value, self.at = self.decoder.raw_decode(self.text, self.at)
+        value, self.position = self.decoder.raw_decode(self.text, self.position)
         return value
 
     def members(self, member: Callable[[str], None]) -> None:
-        """An object: `member` is called for each key, and takes its value."""
+        """Read an object: ``member(key)`` must consume the value of each key."""
         self.expect("{")
         if self.peek() == "}":
-            self.at += 1
+            self.position += 1
             return
         while True:
             key = self.value() if self.peek() == '"' else None
             if not isinstance(key, str):
-                raise ValueError(f"expected a name at {self.at}, found {self.text[self.at : self.at + 20]!r}")
+                raise ValueError(
+                    f"expected a name at {self.position}, found {self.text[self.position : self.position + 20]!r}"
+                )
             self.expect(":")
             member(key)
             if self.peek() != ",":
                 break
-            self.at += 1
+            self.position += 1
         self.expect("}")
 
 
-def refused(constant: str) -> float:
-    """NaN and infinities, which are not JSON."""
+def refuse_constant(constant: str) -> float:
+    """Raise a ValueError: NaN and infinities are not JSON."""
     raise ValueError(f"expected finite numbers, found {constant}")
 
 
-def examples(where: str, value: Any) -> dict[str, Feature]:
-    """One user's x and y as features."""
+def examples(location: str, value: Any) -> dict[str, Feature]:
+    """Return one user's x and y as features."""
     x, y = (value.get("x"), value.get("y")) if isinstance(value, dict) else (None, None)
     if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y) or not x:
-        raise StoreError(f"{where}: expected equally long lists x and y of examples (>= 1)")
+        raise StoreError(f"{location}: expected equally long lists x and y of examples (>= 1)")
     try:
-        where.encode()
+        location.encode()
         if isinstance(x[0], str):
-            return checked(where, {"x": texts(where, "x", x, SEQUENCE), "y": texts(where, "y", y, 1)})
-        pixels, label = numbers(where, "x", x), numbers(where, "y", y)
+            return checked_features(
+                location, {"x": encode_texts(location, "x", x, SEQUENCE_LENGTH), "y": encode_texts(location, "y", y, 1)}
+            )
+        pixels, label = numbers(location, "x", x), numbers(location, "y", y)
     except UnicodeEncodeError as error:
-        raise StoreError(f"{where!a}: expected Unicode text, {error}") from error
+        raise StoreError(f"{location!a}: expected Unicode text, {error}") from error
     if pixels.ndim != 2 or pixels.shape[1] != 784:
-        raise StoreError(f"{where}: expected 784 pixels (FEMNIST) or texts (Shakespeare), found {pixels.shape}")
-    return checked(where, {"pixels": pixels.astype(np.float64).reshape(-1, 28, 28), "label": label})
+        raise StoreError(f"{location}: expected 784 pixels (FEMNIST) or texts (Shakespeare), found {pixels.shape}")
+    return checked_features(location, {"pixels": pixels.astype(np.float64).reshape(-1, 28, 28), "label": label})
 
 
-def texts(where: str, name: str, rows: list[Any], length: int) -> Feature:
-    """Texts of one length in characters."""
+def encode_texts(location: str, name: str, rows: list[Any], length: int) -> Feature:
+    """Return texts as UTF-8; each must have `length` characters."""
     if not all(isinstance(row, str) and len(row) == length for row in rows):
-        raise StoreError(f"{where}, {name}: expected texts of {length} characters")
+        raise StoreError(f"{location}, {name}: expected texts of {length} characters")
     return from_rows([row.encode() for row in rows])
 
 
-def numbers(where: str, name: str, rows: list[Any]) -> np.ndarray:
-    """Numbers, all of one shape."""
+def numbers(location: str, name: str, rows: list[Any]) -> np.ndarray:
+    """Return numbers as an array; all rows must have one shape."""
     try:
         array = np.array(rows)
     except (ValueError, OverflowError, RecursionError) as error:
-        raise StoreError(f"{where}, {name}: expected equally many numbers in each example, {error}") from error
+        raise StoreError(f"{location}, {name}: expected equally many numbers in each example, {error}") from error
     if array.dtype.kind not in "iuf":
-        raise StoreError(f"{where}, {name}: expected numbers, found {array.dtype}")
+        raise StoreError(f"{location}, {name}: expected numbers, found {array.dtype}")
     return array

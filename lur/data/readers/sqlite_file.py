@@ -1,24 +1,24 @@
-"""A SQLite file from elsewhere, opened so that it can only be read, and only as data."""
+"""Opening an untrusted SQLite file read-only, as data that cannot run code."""
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from lur.data.readers.features import file_at
+from lur.data.readers.features import existing_file
 from lur.data.store import StoreError
 
 MAGIC = b"SQLite format 3\0"
 
 
 @contextmanager
-def opened(path: Path, limit: int) -> Iterator[sqlite3.Connection]:
-    """A read-only connection; text comes as bytes, a value is at most `limit` bytes.
+def read_only_connection(path: Path, limit: int) -> Iterator[sqlite3.Connection]:
+    """Yield a read-only connection that returns text as bytes and values of at most `limit` bytes.
 
-    The schema of a file is code: functions with side effects are off, and `check_table` refuses views and virtual
-    tables. What SQLite says of a broken file becomes a StoreError.
+    The schema of a file is code: functions with side effects are disabled here, and `check_table` refuses views and
+    virtual tables. SQLite's errors become StoreErrors.
     """
-    with file_at(path, "a SQLite file").open("rb") as file:
+    with existing_file(path, "a SQLite file").open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise StoreError(f"{path}: expected a SQLite file, found another kind")
     try:
@@ -30,16 +30,16 @@ def opened(path: Path, limit: int) -> Iterator[sqlite3.Connection]:
             for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
                 connection.execute(f"PRAGMA {pragma}").close()
             yield connection
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite quotes the broken file
-        raise StoreError(f"{path}: expected a sound SQLite file, {error}") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter if SQLite's message quotes the file
+        raise StoreError(f"{path}: expected a valid SQLite file, {error}") from error
 
 
 def check_table(connection: sqlite3.Connection, path: Path, table: str, columns: tuple[str, ...]) -> None:
-    """The table is there, is a table and not a view or virtual, and its columns are stored, not computed."""
-    found = connection.execute("SELECT type, rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchall()
-    if len(found) != 1 or found[0][0] != b"table" or not isinstance(found[0][1], int) or found[0][1] < 1:
-        what = "nothing of that name" if not found else "something else of that name"
-        raise StoreError(f"{path}: expected a table {table}, found {what}")
+    """Raise a StoreError unless there is such a table, neither a view nor virtual, with these stored columns."""
+    rows = connection.execute("SELECT type, rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchall()
+    if len(rows) != 1 or rows[0][0] != b"table" or not isinstance(rows[0][1], int) or rows[0][1] < 1:
+        found = "something else of that name" if rows else "nothing of that name"
+        raise StoreError(f"{path}: expected a table {table}, found {found}")
     hidden = {row[1]: row[6] for row in connection.execute(f"PRAGMA table_xinfo({table})")}
     if any(hidden.get(column.encode()) != 0 for column in columns):
         names = sorted(name.decode(errors="backslashreplace") for name in hidden)

@@ -166,12 +166,12 @@ def test_a_tar_header_bomb_is_refused_in_bounded_memory(tmp_path):
 def test_xz_that_needs_too_much_memory_is_refused(tmp_path):
     path = tmp_path / "a.xz"
     path.write_bytes(lzma.compress(b"x", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**29}]))
-    with pytest.raises(StoreError, match="sound archive"), archive.extracted(path):
+    with pytest.raises(StoreError, match="valid archive"), archive.extracted(path):
         pass
 
 
 def test_a_full_disk_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "SPARE", 2**60)
+    monkeypatch.setattr(archive, "SPARE_DISK_BYTES", 2**60)
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"x"))
     with pytest.raises(StoreError, match="free bytes"), archive.extracted(path):

@@ -72,5 +72,5 @@ def test_unknown_fields_are_skipped():
     ],
 )
 def test_malformed_bytes_are_refused(data):
-    with pytest.raises(example_proto.Malformed):
+    with pytest.raises(example_proto.MalformedExampleError):
         example_proto.decode(data)

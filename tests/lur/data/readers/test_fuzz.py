@@ -117,7 +117,7 @@ def test_fedjax_data(tmp_path):
 
     def read(file: Path) -> None:
         row = (b"a", zlib.compress(file.read_bytes(), 1), 2)
-        fedjax_sqlite.client(file, row, LIMIT)
+        fedjax_sqlite.decode_client(file, row, LIMIT)
 
     good, bad = outcomes(tmp_path, [tmp_path / "seed"], read)
     assert_some_of_both(good, bad)
@@ -133,7 +133,7 @@ def test_example_proto(tmp_path):
     def read(file: Path) -> None:
         try:
             example_proto.decode(file.read_bytes())
-        except example_proto.Malformed as error:
+        except example_proto.MalformedExampleError as error:
             raise StoreError(f"{file}: {error}") from error
 
     good, bad = outcomes(tmp_path, [tmp_path / "seedTrue", tmp_path / "seedFalse"], read)
@@ -222,7 +222,7 @@ def test_tff_hdf5(tmp_path):
     batch.mkdir()
     for i in range(FILES):
         (batch / f"{i:04}.h5").write_bytes(mutated(seeds[i % len(seeds)].read_bytes(), rng))
-    command = [sys.executable, "-P", "-c", HARNESS, str(tff_hdf5.CHILD.parent), str(batch), str(LIMIT)]
+    command = [sys.executable, "-P", "-c", HARNESS, str(tff_hdf5.CHILD_PROGRAM.parent), str(batch), str(LIMIT)]
     environment = {**os.environ, "HDF5_PLUGIN_PRELOAD": "::", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -231,7 +231,7 @@ def test_tff_hdf5(tmp_path):
     crashed = sorted(name for name, signal in signals.items() if signal != "0")
 
     def clients(file: Path) -> Iterator:
-        return tff_hdf5.uniform(file, tff_hdf5.received(file, io.BytesIO(file.read_bytes()), LIMIT))
+        return tff_hdf5.with_equal_features(file, tff_hdf5.read_clients(file, io.BytesIO(file.read_bytes()), LIMIT))
 
     good = bad = 0
     for name in sorted(signals):
@@ -249,14 +249,14 @@ def test_tff_hdf5(tmp_path):
 def test_frames(tmp_path):
     """What the HDF5 child sends is not trusted either."""
     seed = tmp_path / "seed.frames"
-    with tff_hdf5.child(hdf5_seeds(tmp_path)[0], LIMIT, "clients") as (_, stream):
+    with tff_hdf5.child_process(hdf5_seeds(tmp_path)[0], LIMIT, "clients") as (_, stream):
         content = stream.read()
     for path in list(tmp_path.iterdir()):
         path.unlink()
     seed.write_bytes(content)
 
     def read(file: Path) -> None:
-        for _ in tff_hdf5.received(file, io.BytesIO(file.read_bytes()), LIMIT):
+        for _ in tff_hdf5.read_clients(file, io.BytesIO(file.read_bytes()), LIMIT):
             pass
 
     good, bad = outcomes(tmp_path, [seed], read)

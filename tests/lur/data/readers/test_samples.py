@@ -175,7 +175,7 @@ def test_what_a_file_unpacks_to_is_bounded(tmp_path):
     with pytest.raises(StoreError, match="expected at most 1000000 bytes, found more"):
         samples.roles_json(bomb, limit=1_000_000)
     path = drawn(tmp_path, **pen(pixels=np.zeros((4, 28, 28), np.uint8)))
-    with pytest.raises(StoreError, match="expected at most 1000 bytes an array"):
+    with pytest.raises(StoreError, match="expected at most 1000 bytes per array"):
         samples.pen_npz(path, limit=1000)
 
 

@@ -161,7 +161,7 @@ def test_emnist_is_turned_upright_and_inverted(root):
 def test_transposed_white_on_black_becomes_ink_on_paper():
     image = np.zeros((1, 28, 28, 1), np.uint8)
     image[0, 3, 20] = 255
-    pixels = tfds_source.ink_on_paper(image)
+    pixels = tfds_source.dark_on_light(image)
     assert pixels[0, 20, 3] == 0
     assert pixels.sum() == 28 * 28 - 1
 
@@ -260,7 +260,7 @@ def test_what_is_not_prepared_is_never_downloaded(tmp_path, monkeypatch):
         ({"partition": "iid"}, "num_clients must be given for the partition 'iid'"),
         ({"partition": "column"}, "column must be given"),
         ({"partition": "column", "column": "nobody"}, "expected the feature 'nobody', found .*score"),
-        ({"partition": "column", "column": "x"}, "expected one value of x an example"),
+        ({"partition": "column", "column": "x"}, "expected one value of x per example"),
         ({"partition": "pachinko"}, "expected the feature 'coarse_label'"),
         ({"partition": "pachinko", "per_client": 0}, "per_client must be >= 1, got 0"),
         ({"partition": "role", "column": "x"}, "expected the text x"),
@@ -279,7 +279,7 @@ def test_a_feature_that_no_store_holds(tmp_path):
     shape = {"deep": F.Tensor(shape=(None, None), dtype=np.int32, encoding="zlib"), "y": F.Scalar(np.int32)}
     prepared(tmp_path, "nested", shape, [{"deep": np.zeros((i + 1, 2), np.int32), "y": i} for i in range(4)])
     options = {"data_dir": tmp_path, "partition": "iid", "num_clients": 2}
-    with pytest.raises(StoreError, match=r"found deep .* choose others by `features`"):
+    with pytest.raises(StoreError, match=r"found deep .* choose other `features`"):
         tfds_source.clients("nested", **options)
     assert in_memory(tfds_source.clients("nested", **options, features=["y"])).examples == 4
 

@@ -111,7 +111,7 @@ def test_a_failing_child_process_is_a_store_error(tmp_path, monkeypatch, code):
     """However the child ends, the import ends with a StoreError."""
     child = tmp_path / "child.py"
     child.write_text(f"import os, sys, time\n{code}\n")
-    monkeypatch.setattr(tff_hdf5, "CHILD", child)
+    monkeypatch.setattr(tff_hdf5, "CHILD_PROGRAM", child)
     path = writers.hdf5(tmp_path / "a.h5", {"a": GOOD})
     for read in (tff_hdf5.count, lambda path, timeout: list(tff_hdf5.clients(path, timeout=timeout))):
         with pytest.raises(StoreError, match="expected"):
