@@ -16,14 +16,14 @@
 #
 # # Learning rates: fixed, tuned, decayed
 #
-# The paper's experiments at small scale, on real digits dealt to ten very different clients. Three questions:
+# The paper's experiments at small scale, on real digits split among ten very different clients. Three questions:
 #
 # 1. With the server's $\eta$ **fixed**, what does a larger client rate $\gamma$ do?
-# 2. With $\eta$ **tuned** for each $\gamma$, how much of that is left?
-# 3. Can both rates **decay**, so that one need not choose?
+# 2. With $\eta$ **tuned** for each $\gamma$, how much of that effect remains?
+# 3. Can both rates **decay**, so that we need not choose $\gamma$?
 
 # %%
-# In a checkout, or where lur is installed, this needs no network. Elsewhere, as on Colab, it installs lur.
+# This cell installs lur where it is missing, as on Colab; in a checkout it needs no network.
 import importlib.util
 import os
 import sys
@@ -61,42 +61,42 @@ if SCALE < 1:
 print(f"{digits.store.clients} clients, gamma in {gammas}, {len(etas)} values of eta, {marks[-1]} rounds")
 
 # %% [markdown]
-# All pairs of rates run side by side, as one program that is stopped now and then to evaluate the true loss $f(x)$ over
-# all data.
+# All pairs of rates run in parallel in one program, which pauses after the rounds in `marks` to evaluate the true loss
+# $f(x)$ over all data.
 
 
 # %%
-def curves(algorithm, pairs):
+def curves(method, pairs):
     """f(x) after the rounds in `marks`, for every pair of rates: shape (marks, pairs)."""
-    states = grid.start_pairs(algorithm, digits.init(jax.random.key(0)), pairs)
-    found, done = [], 0
+    states = grid.start_pairs(method, digits.init(jax.random.key(0)), pairs)
+    losses, done = [], 0
     for mark in marks:
         states, _ = grid.advance(
-            algorithm, states, digits.store, rounds=mark - done, capacity=64, clients_per_round=10, batch_size=10,
+            method, states, digits.store, rounds=mark - done, capacity=64, clients_per_round=10, batch_size=10,
             view=digits.view,
         )  # fmt: skip
         done = mark
-        found.append([cell.loss for cell in evaluate_cells(digits, jax.tree.map(lambda leaf: leaf[0], states.params))])
-    return np.array(found)
+        losses.append([cell.loss for cell in evaluate_cells(digits, jax.tree.map(lambda leaf: leaf[0], states.params))])
+    return np.array(losses)
 
 
 fedavg = lur.local_update(digits.loss, lur.theta.fedavg(K))
-found = curves(fedavg, [(gamma, eta) for gamma in gammas for eta in etas]).reshape(len(marks), len(gammas), len(etas))
+losses = curves(fedavg, [(gamma, eta) for gamma in gammas for eta in etas]).reshape(len(marks), len(gammas), len(etas))
 
 # %% [markdown]
-# ## 1. Fixed: a larger gamma leads early, if at all, and ends behind
+# ## 1. Fixed: a larger gamma may lead early but ends behind
 #
-# Local steps with a large $\gamma$ damp what a client sends. With a small $\eta$, on the left, that only makes shorter
-# steps: the smallest $\gamma$ is ahead all the way. With a larger $\eta$, on the right, the damping keeps the first
-# rounds safe: $\gamma = 1$ falls from the start, while the others first overshoot to many times that loss. After some
-# thirty rounds they have passed it, and it ends behind.
+# Local steps with a large $\gamma$ damp the updates of the clients. With a small $\eta$ (left), this only shortens the
+# steps, and the smallest $\gamma$ leads throughout. With a larger $\eta$ (right), damping stabilises the first rounds:
+# the loss of $\gamma = 1$ falls from the start, while the others first overshoot to many times that loss. After about
+# thirty rounds they overtake it, and it ends behind.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True)
 fixed = int(np.abs(np.log(etas)).argmin())  # eta = 1, or nearly
 for axis, k in zip(axes, (0, fixed), strict=True):
     for i, gamma in enumerate(gammas):
-        axis.plot(marks, found[:, i, k], "o-", ms=3, label=rf"$\gamma = {gamma}$")
+        axis.plot(marks, losses[:, i, k], "o-", ms=3, label=rf"$\gamma = {gamma}$")
     axis.set(xlabel="round", xscale="log", yscale="log", title=rf"$\eta = {etas[k]:.3g}$, fixed")
 axes[0].set_ylabel("$f(x)$")
 axes[0].legend()
@@ -105,23 +105,23 @@ plt.show()
 # %% [markdown]
 # ## 2. Tuned: for each gamma its own eta
 #
-# The rates go together: the best $\eta$ grows with $\gamma$, and with it the order turns round. Now $\gamma = 1$ ends
-# lowest, after it has been behind for most of the run. Comparing values of $\gamma$ at one $\eta$, as is often done,
-# compares how well that $\eta$ happens to fit. So what kept $\gamma = 1$ behind above was short steps, not its
-# surrogate's other minimiser: that bias is there ([surrogate](surrogate.ipynb) has it exactly), but so few rounds on
-# this task do not reach it.
+# The two rates interact: the best $\eta$ grows with $\gamma$, and tuning reverses the order. Now $\gamma = 1$ ends
+# lowest, although it is behind for most of the run. Comparing values of $\gamma$ at one $\eta$, as is often done,
+# mostly compares how well that $\eta$ suits each of them. Above, $\gamma = 1$ fell behind because its steps were short,
+# not because its surrogate has another minimiser: that bias exists ([surrogate](surrogate.ipynb) computes it exactly),
+# but these few rounds do not reach it.
 
 # %%
-last = np.where(np.isfinite(found[-1]), found[-1], np.inf)  # a cell may diverge
+last = np.where(np.isfinite(losses[-1]), losses[-1], np.inf)  # a cell may diverge
 best = last.argmin(axis=1)
-for gamma, k, losses in zip(gammas, best, last, strict=True):
-    print(f"gamma {gamma:5}: best eta {etas[k]:.3g}, f(x) = {losses[k]:.4f}")
+for gamma, k, row in zip(gammas, best, last, strict=True):
+    print(f"gamma {gamma:5}: best eta {etas[k]:.3g}, f(x) = {row[k]:.4f}")
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
 for i, gamma in enumerate(gammas):
     left.plot(etas, last[i], "o-", ms=3, label=rf"$\gamma = {gamma}$")
-    right.plot(marks, found[:, i, best[i]], "o-", ms=3, label=rf"$\gamma = {gamma}$, $\eta = {etas[best[i]]:.2g}$")
-left.set(xlabel=r"server rate $\eta$", ylabel="$f(x)$ at the end", xscale="log", yscale="log", title="every cell")
+    right.plot(marks, losses[:, i, best[i]], "o-", ms=3, label=rf"$\gamma = {gamma}$, $\eta = {etas[best[i]]:.2g}$")
+left.set(xlabel=r"server rate $\eta$", ylabel="final $f(x)$", xscale="log", yscale="log", title="all cells")
 right.set(xlabel="round", xscale="log", yscale="log", title=r"each $\gamma$ with its best $\eta$")
 left.legend()
 right.legend()
@@ -130,9 +130,9 @@ plt.show()
 # %% [markdown]
 # ## 3. Decayed: start large, end small
 #
-# LocalUpdateDecay starts with the largest $\gamma$ and multiplies both rates when the loss stops falling: $\gamma$ by
-# $\alpha = 0.1$, $\eta$ by $\beta$. The paper has $\beta = 0.9$ for thousands of rounds; in so few we leave $\eta$ as
-# it is, with $\beta = 1$.
+# LocalUpdateDecay starts with the largest $\gamma$ and multiplies both rates whenever the loss stops falling: $\gamma$
+# by $\alpha = 0.1$, $\eta$ by $\beta$. The paper uses $\beta = 0.9$ over thousands of rounds; for our few rounds we
+# keep $\eta$ constant with $\beta = 1$.
 
 # %%
 W = max(1, marks[-1] // 32)
@@ -141,7 +141,7 @@ decaying = curves(lur.local_update(digits.loss, lur.theta.fedavg(K), decay=rule)
 
 plt.figure(figsize=(6, 3.6))
 for i, gamma in enumerate(gammas):
-    plt.plot(marks, found[:, i, fixed], "o-", ms=3, alpha=0.6, label=rf"$\gamma = {gamma}$, fixed")
+    plt.plot(marks, losses[:, i, fixed], "o-", ms=3, alpha=0.6, label=rf"$\gamma = {gamma}$, fixed")
 plt.plot(marks, decaying, "k*-", label=rf"$\gamma$ decays from {gammas[-1]}")
 plt.xlabel("round")
 plt.ylabel("$f(x)$")
@@ -152,15 +152,15 @@ plt.legend(fontsize=8)
 plt.show()
 early = len(marks) // 3
 for k in (early, -1):
-    others = ", ".join(f"{value:.4f}" for value in found[k, :, fixed])
+    others = ", ".join(f"{value:.4f}" for value in losses[k, :, fixed])
     print(f"after round {marks[k]}: decayed {decaying[k]:.4f}, fixed {others}")
 print(f"the best pair of section 2, after round {marks[-1]}: {last.min():.4f}")
 
 # %% [markdown]
-# It leads early like the large rate and ends about where the small ones do, far below the large one that it began as.
-# The change is not free: a smaller $\gamma$ damps less, so that at the same $\eta$ the steps grow at once, and for a
-# while the loss hardly falls. Nor does it replace tuning: it needs no choice among the $\gamma$, but the best pair of
-# section 2, found after the fact among all cells, ends lower.
+# It leads early like the large rate and ends about where the small rates do, far below the large rate it started with.
+# The change has a cost: a smaller $\gamma$ damps less, so at the same $\eta$ the steps suddenly grow, and for a while
+# the loss hardly falls. Nor does decay replace tuning: it removes the choice of $\gamma$, but the best pair of section
+# 2, chosen in hindsight among all cells, ends lower.
 #
-# The paper's own figures, on its five tasks, with a verdict computed from the curves: `lur reproduce all --scale
-# small`. One sweep of your own: `lur sweep TASK`, `lur tune TASK`, `lur decay TASK`.
+# `lur reproduce all --scale small` makes the paper's figures, with verdicts computed from the curves. For your own
+# sweeps there are `lur sweep TASK`, `lur tune TASK` and `lur decay TASK`.

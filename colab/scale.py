@@ -16,13 +16,13 @@
 #
 # # The same run on one device, on eight, and in several processes
 #
-# In a round clients do not see each other, so they can be dealt to devices, and devices to processes on many machines.
-# One reduction of the model per round is all they have to say to each other. Here a run goes three ways and must give
-# the same losses. The devices are virtual, parts of this machine's CPU: that shows *what* is computed, not how fast a
-# cluster is.
+# Within a round, clients do not communicate, so they can be sharded over devices, and devices can belong to processes
+# on many machines. One reduction of the model per round is all the communication they need. Here, the same training
+# runs in three ways and must give the same losses. The devices are virtual, parts of this machine's CPU: they show
+# *what* is computed, not how fast a cluster is.
 
 # %%
-# In a checkout, or where lur is installed, this needs no network. Elsewhere, as on Colab, it installs lur.
+# This cell installs lur where it is missing, as on Colab; in a checkout it needs no network.
 import importlib.util
 import os
 import sys
@@ -57,37 +57,37 @@ print("lur", " ".join(run))
 
 
 # %% [markdown]
-# Each way is a process of its own, since the number of devices is settled before JAX starts. `--layout sharded` deals
-# the clients to all devices; `lur launch` starts several processes, which find each other over the network.
+# Each variant runs in a new process, because the number of devices is fixed when JAX starts. `--layout sharded` shards
+# the clients over all devices; `lur launch` starts several processes, which connect over the network.
 
 
 # %%
 def lur(*arguments, **environment):
-    """What the command tells as JSON, with its own environment."""
+    """The JSON output of a command of lur, run with extra environment variables."""
     paths = [str(checkout), os.environ.get("PYTHONPATH", "")] if checkout else [os.environ.get("PYTHONPATH", "")]
-    known = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **environment}
-    done = subprocess.run([sys.executable, "-m", "lur", *arguments], env=known, capture_output=True, text=True)
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **environment}
+    done = subprocess.run([sys.executable, "-m", "lur", *arguments], env=variables, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout)
 
 
 def losses(name):
-    """The loss of every round, from the log in the run folder."""
+    """The loss of every round, from the log in a run folder."""
     return np.array([json.loads(line)["loss"] for line in (folder / name / "log.jsonl").read_text().splitlines()])
 
 
-ways = {
+variants = {
     "1 device": (("--layout", "vmap"), {"JAX_NUM_CPU_DEVICES": "1"}),
     "8 devices": (("--layout", "sharded"), {"JAX_NUM_CPU_DEVICES": "8"}),
 }
 ends = {}
-for name, (layout, environment) in ways.items():
+for name, (layout, environment) in variants.items():
     ends[name] = lur(*run, *layout, "--run-dir", str(folder / name), "--json", **environment)
     print(f"{name:24} loss f(x) = {ends[name]['evaluation']['loss']:.6f}, {ends[name]['seconds']:.1f} s")
 
 # %% [markdown]
-# Two processes with two devices each. Each has only its own clients' data; process 0 keeps the run folder.
+# Two processes with two devices each. Each process reads only its own clients' data; process 0 writes the run folder.
 
 # %%
 name = "2 processes, 2 devices"
@@ -98,8 +98,8 @@ print(f"{name:24} loss f(x) = {ends[name]['evaluation']['loss']:.6f}, {ends[name
 # %% [markdown]
 # ## The same losses
 #
-# Sums in another order differ in the last digits of float32, many not even there. Anything larger would be a bug: a
-# client counted twice, or one lost in the padding when 16 do not divide by the devices.
+# Sums in another order differ in the last digits of float32, and many do not differ at all. A larger difference would
+# be a bug, such as a client counted twice or lost in padding.
 
 # %%
 base = losses("1 device")
@@ -113,15 +113,15 @@ for name, mark, width in zip(ends, ("-", "--", ":"), (4, 2.5, 1.5), strict=True)
         right.plot(difference, "." if "8" in name else "x", ms=5, color=line.get_color(), label=name)
 left.set(xlabel="round", ylabel="loss of the round's clients", yscale="log", title="three runs, one curve")
 right.axhline(np.finfo(np.float32).eps, color="black", ls=":", label="one rounding in float32")
-right.set(xlabel="round", ylabel="relative difference from 1 device", title="what is left is rounding")
+right.set(xlabel="round", ylabel="relative difference from 1 device", title="the difference is rounding")
 left.legend(fontsize=7)
 right.set_ylim(top=1.5 * max(right.get_ylim()[1], np.finfo(np.float32).eps))
 right.legend(fontsize=7, loc="upper left")
 plt.show()
 
 # %% [markdown]
-# A run folder does not care how many processes made it: killed here, it goes on elsewhere, with any number of them.
+# A run folder does not depend on the number of processes: a run that is killed here can resume elsewhere with any
+# number of them.
 #
-# On a cluster the launcher is the cluster's own: `srun lur launch -- train femnist --run-dir DIR`, and the same on a
-# TPU pod; on one machine with several GPUs `lur train` takes all of them by itself. `lur doctor` says which devices
-# are seen.
+# On a cluster, use its own launcher: `srun lur launch -- train femnist --run-dir DIR`, and likewise on a TPU pod. On
+# one machine with several GPUs, `lur train` uses all of them. `lur doctor` lists the devices.

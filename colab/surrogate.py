@@ -16,12 +16,12 @@
 #
 # # What FedAvg, FOMAML and MAML really optimise
 #
-# Not the average of the clients' losses. On quadratics one can say exactly what instead: a *surrogate* loss, whose
-# minimiser and condition number depend on $\gamma$, $K$ and $\Theta$. This is Section 3 and 4 of the paper (Charles and
-# Konečný, 2020), run.
+# They do not optimise the average of the clients' losses. On quadratics we know exactly what they optimise instead: a
+# *surrogate* loss, whose minimiser and condition number depend on $\gamma$, $K$ and $\Theta$. This notebook runs
+# Sections 3 and 4 of the paper (Charles and Konečný, 2020).
 
 # %%
-# In a checkout, or where lur is installed, this needs no network. Elsewhere, as on Colab, it installs lur.
+# This cell installs lur where it is missing, as on Colab; in a checkout it needs no network.
 import importlib.util
 import os
 import sys
@@ -41,7 +41,7 @@ elif importlib.util.find_spec("lur") is None:
 # %%
 import jax
 
-jax.config.update("jax_enable_x64", True)  # small exact problems; training in float32 needs no such line
+jax.config.update("jax_enable_x64", True)  # for small exact problems; training in float32 does not need this
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -58,8 +58,8 @@ points = max(3, round(25 * SCALE))
 # %% [markdown]
 # ## Two clients
 #
-# Client 1 has the loss $\frac12 (x-1)^2$, client 2 has $(x - \frac12)^2$. Their average $f$ is least at $x^* = 2/3$.
-# FedAvg with $K$ local steps descends $\tilde f$, whose gradient is the mean of what the clients send.
+# Client 1 has the loss $\frac12 (x-1)^2$, client 2 has $(x - \frac12)^2$. Their average $f$ has its minimum at
+# $x^* = 2/3$. FedAvg with $K$ local steps descends $\tilde f$, whose gradient is the mean of the clients' updates.
 
 # %%
 problem = theory.two_clients()
@@ -75,20 +75,20 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
 left.plot(xs, clients[:, 0], "--", label="client 1")
 left.plot(xs, clients[:, 1], "--", label="client 2")
 left.plot(xs, mean, label="$f$, their mean")
-left.set(xlabel="$x$", ylabel="loss", title="what we want")
+left.set(xlabel="$x$", ylabel="loss", title="the losses")
 left.legend()
 for curve, at, name in ((mean, 2 / 3, "$f$"), (surrogate / 2, 13 / 19, r"$\tilde f / K$")):
-    (line,) = right.plot(xs, curve - curve.min(), label=f"{name}, least at {at:.4f}")
+    (line,) = right.plot(xs, curve - curve.min(), label=f"{name}, minimum at {at:.4f}")
     right.axvline(at, ymax=0.7, color=line.get_color(), ls=":")
-right.set(xlabel="$x$", xlim=(0.55, 0.8), ylim=(0, 0.013), title=rf"what we get: $\gamma = {gamma}$, $K = 2$")
+right.set(xlabel="$x$", xlim=(0.55, 0.8), ylim=(0, 0.013), title=rf"the surrogate: $\gamma = {gamma}$, $K = 2$")
 right.legend(loc="upper center")
 plt.show()
 
 # %% [markdown]
-# ## FedAvg ends where the theory says
+# ## FedAvg converges to the predicted point
 #
-# A loss is a function of the model and a mini-batch. Here an example is a pair $(A, c)$ with loss
-# $\frac12 (x-c)^\top A (x-c)$, and each client has just one. No theory in this cell, only Algorithm 1.
+# A loss is a function of the model and a mini-batch. Here, an example is a pair $(A, c)$ with the loss
+# $\frac12 (x-c)^\top A (x-c)$, and each client has one example. The cell below runs Algorithm 1 without any theory.
 
 
 # %%
@@ -98,22 +98,23 @@ def loss_fn(x, batch):
 
 
 def batches(K):
-    """Every client's one example, K times: leading axes (clients, steps, batch)."""
+    """Every client's example, repeated K times: leading axes (clients, steps, batch)."""
     return tuple(jnp.broadcast_to(v[:, None, None], (2, K, 1, *v.shape[1:])) for v in (problem.A, problem.c))
 
 
-algorithm = lur.local_update(loss_fn, theta)
-state = algorithm.init(jnp.array([3.0]), client_lr=gamma, server_lr=0.1)
+method = lur.local_update(loss_fn, theta)
+state = method.init(jnp.array([3.0]), client_lr=gamma, server_lr=0.1)
 for _ in range(200):
-    state, info = algorithm.round(state, batches(2))
+    state, info = method.round(state, batches(2))
 print("FedAvg converged to", state.params)
 np.testing.assert_allclose(state.params, theory.surrogate_minimizer(problem, gamma, theta), rtol=1e-9)
 
 # %% [markdown]
 # ## For every client learning rate
 #
-# Lines are the closed form, dots are runs. The rates are values in the state, so a whole curve of runs is one `vmap`.
-# Every method starts at $x^*$ for $\gamma = 0$ and leaves it as $\gamma$ grows: the faster the more steps it takes.
+# Lines are the closed form, marks are runs. The rates are values in the state, so all runs of a curve are one `vmap`.
+# For $\gamma = 0$ every method converges to $x^*$; as $\gamma$ grows, the limit moves away, faster for more local
+# steps.
 
 # %%
 gammas = jnp.linspace(0.0, 0.49, points)
@@ -126,10 +127,10 @@ thetas = {
 
 
 def limit(gamma, theta):
-    """Where 2,000 rounds with all clients end."""
-    algorithm = lur.local_update(loss_fn, theta)
-    state = algorithm.init(jnp.array([3.0]), gamma, 0.1)
-    return jax.lax.fori_loop(0, 2000, lambda _, s: algorithm.round(s, batches(len(theta)))[0], state).params[0]
+    """The model after 2,000 rounds with all clients."""
+    method = lur.local_update(loss_fn, theta)
+    state = method.init(jnp.array([3.0]), gamma, 0.1)
+    return jax.lax.fori_loop(0, 2000, lambda _, s: method.round(s, batches(len(theta)))[0], state).params[0]
 
 
 marks = iter((("o", 4), ("s", 4), ("^", 4), ("o", 7)))
@@ -140,39 +141,39 @@ for name, weights in thetas.items():
     plt.plot(gammas, ends, mark, ms=size, mfc="none", color=line.get_color())
 plt.axhline(2 / 3, color="black", ls=":", label="$x^*$")
 plt.xlabel(r"client learning rate $\gamma$")
-plt.ylabel("where it converges")
+plt.ylabel("limit")
 plt.title("lines: theory, marks: LocalUpdate")
 plt.legend(fontsize=7)
 plt.show()
 
 # %% [markdown]
-# The third and the fourth curve are one: on quadratics, FOMAML with $K = 3$ *is* MAML with one step.
+# The third and fourth curves coincide: on quadratics, FOMAML with $K = 3$ *is* MAML with one step.
 #
 # ## MAML is a local update method: Theorem 2
 #
-# MAML with $K$ gradient steps has the same gradient as the method that sends its $(2K+1)$-th gradient. On the left lur
-# differentiates through the client's steps, on the right nobody does.
+# MAML with $K$ gradient steps has the same gradient as the method that sends its $(2K+1)$-th gradient. On the left, lur
+# differentiates through the client's steps; on the right, it only takes steps.
 
 # %%
 x, K = jnp.array([3.0]), 3
 client = tuple(v[0] for v in batches(2 * K + 1))
 through_the_steps = lur.maml.maml_gradient(loss_fn, x, client, gamma, K)
-message, _ = lur.inner_loop(loss_fn, x, client, gamma, lur.theta.maml(K))
-print(through_the_steps, "=", message)
-np.testing.assert_allclose(through_the_steps, message, rtol=1e-12)
+update, _ = lur.inner_loop(loss_fn, x, client, gamma, lur.theta.maml(K))
+print(through_the_steps, "=", update)
+np.testing.assert_allclose(through_the_steps, update, rtol=1e-12)
 
 # %% [markdown]
 # ## Figure 1 of the paper
 #
-# Infinitely many clients, $f_i(x) = \frac12 i x^2 - x$ with $i$ from $\frac12$ to 2. More local steps, or larger ones,
-# pull the limit from the minimiser of $f$ towards the average of the clients' own minimisers. At the far right, where
-# $\gamma L = 2$, the steps of the steepest clients no longer contract, and it leaves again.
+# Infinitely many clients have the losses $f_i(x) = \frac12 i x^2 - x$ with $i$ from $\frac12$ to 2. More or larger
+# local steps pull the limit from the minimiser of $f$ towards the average of the clients' minimisers. At the far right,
+# where $\gamma L = 2$, the steps of the steepest clients no longer contract, and the limit moves away again.
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), sharey=True)
 steps = np.unique(np.geomspace(1, 50, points).round().astype(int))
 left.plot(steps, [examples.density_closed_form(0.5, int(K)).argmin for K in steps], "o-", ms=3)
-left.set(xlabel="local steps $K$", ylabel="where FedAvg converges", title=r"$\gamma = 0.5$", xscale="log")
+left.set(xlabel="local steps $K$", ylabel="limit of FedAvg", title=r"$\gamma = 0.5$", xscale="log")
 rates = np.linspace(0, 1, points)
 right.plot(rates, [examples.density_quadrature(g, 20).argmin for g in rates], "o-", ms=3)
 right.set(xlabel=r"client learning rate $\gamma$", title="$K = 20$")
@@ -183,10 +184,10 @@ left.legend(fontsize=7)
 plt.show()
 
 # %% [markdown]
-# ## What one gets for the bias: a better conditioned problem
+# ## The benefit of the bias: a better conditioned problem
 #
-# In more dimensions the surrogate can be rounder than $f$, as here, and the server gets on faster. Each point is one
-# $\gamma$; down and left would be best, and every method pays for one with the other.
+# In more dimensions, the surrogate can be better conditioned than $f$, as here, so the server converges faster. Each
+# point is one $\gamma$. The lower left corner would be best, but every method trades bias for conditioning.
 
 # %%
 rng = np.random.default_rng(0)
@@ -215,5 +216,5 @@ plt.legend(fontsize=7)
 plt.show()
 
 # %% [markdown]
-# Next: [your_method](your_method.ipynb) does this for a client that you write;
-# [theorems](theorems.ipynb) puts the paper's statements about all of this on trial.
+# Next: [your_method](your_method.ipynb) does this for a client that you write, and [theorems](theorems.ipynb) puts the
+# paper's statements on trial.

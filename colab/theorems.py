@@ -16,19 +16,19 @@
 #
 # # Put a theorem on trial
 #
-# Every claim of the paper is a program here: a left side, a right side, and the instances that it is about. A trial
-# samples instances, then *pursues*: gradient ascent on left / right through the instance itself. A violation is rounded
-# to fractions and proved in exact arithmetic. You will try a true theorem, plant an error into it, watch pursuit find a
-# counterexample, and read what the paper should have said.
+# Every claim of the paper is a program here: a left side, a right side, and a space of instances. A trial samples
+# instances and then *pursues* a violation by gradient ascent on left / right with respect to the instance. It rounds a
+# violation to fractions and proves it in exact arithmetic. In this notebook you try a true theorem, plant an error in
+# it, watch the pursuit find a counterexample, and read what the paper should have said.
 
 # %%
-# In a checkout, or where lur is installed, this needs no network. Elsewhere, as on Colab, it installs lur.
+# This cell installs lur where it is missing, as on Colab; in a checkout it needs no network.
 import importlib.util
 import os
 import sys
 from pathlib import Path
 
-SCALE = float(os.environ.get("LUR_SCALE", 1))  # the effort of the search: samples, restarts, steps
+SCALE = float(os.environ.get("LUR_SCALE", 1))  # effort of the search: samples, restarts, steps
 
 checkout = next(
     (folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "lur" / "theta.py").exists()), None
@@ -59,7 +59,7 @@ budget = scaled(QUICK, SCALE)
 
 
 def show(text):
-    """Markdown, rendered in a notebook and printed elsewhere."""
+    """Renders Markdown in a notebook and prints it elsewhere."""
     if "get_ipython" in globals():
         from IPython.display import Markdown, display
 
@@ -71,25 +71,22 @@ def show(text):
 # %% [markdown]
 # ## A claim
 #
-# Theorem T1 and its relatives are data: `CLAIMS` has all of them. This one bounds the condition number of FedAvg's
-# surrogate.
+# Claims are data; `CLAIMS` has all of them. This one bounds the condition number of FedAvg's surrogate.
 
 # %%
 claim = find("C1")
 show(f"**{claim.id}** ({claim.label}, line {claim.line} of the paper): {claim.statement}")
 result = try_claim(claim, budget)
-print(
-    result.verdict, f"in {result.seconds:.1f} s; the largest left / right that was found: {result.evidence.ratio:.6f}"
-)
+print(result.verdict, f"in {result.seconds:.1f} s; the largest left / right found: {result.evidence.ratio:.6f}")
 
 # %% [markdown]
-# It holds, and the bound is tight: pursuit drives the ratio to 1, and not above. Sampling alone would
-# hardly tell: random instances lie anywhere below.
+# The claim holds, and its bound is tight: the pursuit drives the ratio to 1 but not above. Sampling alone would hardly
+# show this, because random instances lie anywhere below.
 #
 # ## Plant an error
 #
-# Let the bound be one percent too small, as a slip in a proof might have it. Is that found? Random instances seldom
-# show it; after pursuit nearly all do.
+# Suppose that a slip in the proof made the bound one percent too small. Does the trial notice? Few random instances
+# violate the claim; after pursuit, nearly all do.
 
 # %%
 true = claim.trial[0]
@@ -106,7 +103,7 @@ plt.hist(sampled, bins, weights=np.full(len(sampled), 1 / len(sampled)), label=f
 plt.hist(
     climbed, bins, weights=np.full(len(climbed), 1 / len(climbed)), alpha=0.7, label=f"{len(climbed)} after pursuit"
 )
-plt.axvline(1, color="black", ls=":", label="above: the claim is violated")
+plt.axvline(1, color="black", ls=":", label="violated above this line")
 plt.xlabel("left / right of the spoilt claim")
 plt.ylabel("share of instances")
 plt.legend(fontsize=7)
@@ -117,23 +114,23 @@ print(f"violated by {(sampled > 1).mean():.1%} of the random instances, by {(cli
 # %% [markdown]
 # ## A counterexample in fractions
 #
-# What pursuit found is rounded to fractions with small denominators, and both sides are computed exactly. `FALSE` is a
-# proof, not a number that looked too large.
+# The trial rounds the violation to fractions with small denominators and computes both sides exactly. `FALSE` is a
+# proof, not just a large number.
 
 # %%
 evidence = try_trial(spoilt, budget, np.random.default_rng(0))
 print("the spoilt claim", evidence.outcome)
 if evidence.counterexample:
-    found = evidence.counterexample
-    for name, value in found["instance"].items():
+    counterexample = evidence.counterexample
+    for name, value in counterexample["instance"].items():
         print(f"  {name} = {value}")
-    print(f"  left {found['left']}, right {found['right']}")
+    print(f"  left {counterexample['left']}, right {counterexample['right']}")
 
 # %% [markdown]
 # ## The errata
 #
-# The paper has such places of its own. Here is one: it says that two limits of FedAvg are close if their rates are, but
-# its proof needs a step that fails for every $K \ge 3$.
+# The paper contains such errors. Here is one: it states that two limits of FedAvg are close if their rates are, but a
+# step of its proof fails for every $K \ge 3$.
 
 # %%
 row = try_by_id("C5p", full=False, seed=0, budget=SCALE)
@@ -143,7 +140,8 @@ show(errata.markdown([row], full=False, seed=0).partition("## Line by line")[2])
 # %% [markdown]
 # ## All of them
 #
-# `lur verify` tries all claims in a few minutes, `lur verify --errata DIR` writes the whole sheet. What is on record:
+# `lur verify` tries all claims in a few minutes, and `lur verify --errata DIR` writes all errata. The recorded
+# verdicts:
 
 # %%
 kinds = [claim.expected for claim in CLAIMS]
@@ -157,5 +155,5 @@ plt.title(f"{len(CLAIMS)} claims of the paper")
 plt.show()
 
 # %% [markdown]
-# Try your own: a `Trial` is a space of instances and two functions, `left` and `right`; `theory/claims/` has 93
-# examples, and `theory/trials/planted_errors.py` has sixteen errors that must be found, and are.
+# Try your own claim: a `Trial` is a space of instances and two functions, `left` and `right`. `theory/claims/` has 93
+# examples; `theory/trials/planted_errors.py` has sixteen planted errors, all of which the trials must find.

@@ -1,7 +1,7 @@
-"""Notebooks are the same as their paired scripts, carry no output, and run.
+"""Notebooks equal their paired scripts, contain no output, and run.
 
-Ordinarily at a tiny size, each in one way: two as notebooks, the others as scripts, where lur is not installed. With
-`-m full` each in both ways at the size a reader gets, with the seconds printed.
+By default each one runs at a tiny size: two as notebooks, the others as scripts without an installed lur. With
+`-m full` each one runs both as a notebook and as a script at the size a reader gets, and its seconds are printed.
 """
 
 import os
@@ -21,8 +21,8 @@ COLAB = Path(__file__).resolve().parents[2] / "colab"
 NOTEBOOKS = sorted(COLAB.glob("*.ipynb"))
 TINY = "0.05"
 AS_NOTEBOOKS = ("quickstart", "theorems")
-AS_SCRIPTS = ("learning_rates", "scale", "surrogate", "your_method")  # the last two turn on float64
-SAYS = {
+AS_SCRIPTS = ("learning_rates", "scale", "surrogate", "your_method")  # the last two enable float64
+OUTPUTS = {
     "quickstart": r"after \d+ rounds: loss",
     "surrogate": r"FedAvg converged to \[0\.68421053\]",
     "theorems": r"HOLDS in .*verdict: FALSE",
@@ -30,14 +30,14 @@ SAYS = {
     "your_method": r"a strictly convex surrogate loss.*yours: +gamma [\d.]+, eta [\d.]+: error \d.*FedAvg, best",
     "scale": r"8 devices: the largest relative difference.*2 processes, 2 devices: the largest",
 }
-"""What each must say."""
+"""Regular expressions that the output must match."""
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def test_every_notebook_is_paired():
+def test_every_notebook_has_a_script():
     assert [path.stem for path in NOTEBOOKS] == sorted(path.stem for path in COLAB.glob("*.py"))
-    assert {path.stem for path in NOTEBOOKS} == {*SAYS}
+    assert {path.stem for path in NOTEBOOKS} == {*OUTPUTS}
 
 
 @each
@@ -64,15 +64,15 @@ def test_notebook_opens_in_colab_and_installs_in_one_cell(path):
 
 
 def environment(scale, tmp_path):
-    """A child's environment: the checkout's lur."""
-    known = {"LUR_SCALE": scale, "IPYTHONDIR": str(tmp_path), "PYTHONPATH": str(COLAB.parent)}
+    """Environment variables of a child process that imports lur from the checkout."""
+    variables = {"LUR_SCALE": scale, "IPYTHONDIR": str(tmp_path), "PYTHONPATH": str(COLAB.parent)}
     if scale == TINY:
-        known["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # nearly all of its time is compiling
-    return {**os.environ, **known}
+        variables["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # nearly all of its time is compiling
+    return {**os.environ, **variables}
 
 
 def run_notebook(path, scale, tmp_path):
-    """Execute the notebook; what it printed."""
+    """Executes a notebook and returns its output."""
     notebook = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(notebook, timeout=1800, kernel_name="python3")
     client.execute(cwd=str(COLAB), env=environment(scale, tmp_path))
@@ -82,7 +82,7 @@ def run_notebook(path, scale, tmp_path):
 
 
 def run_script(path, scale, tmp_path):
-    """Run the script from the checkout; what it printed."""
+    """Runs a script from the checkout and returns its output."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(path.with_suffix(".py"))],
         capture_output=True, text=True, check=False, cwd=COLAB.parent,
@@ -96,7 +96,7 @@ def run_script(path, scale, tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_notebook_runs(name, tmp_path):
-    assert re.search(SAYS[name], run_notebook(COLAB / f"{name}.ipynb", TINY, tmp_path), flags=re.DOTALL)
+    assert re.search(OUTPUTS[name], run_notebook(COLAB / f"{name}.ipynb", TINY, tmp_path), flags=re.DOTALL)
 
 
 RUNNER = """
@@ -109,22 +109,22 @@ for script in sys.argv[1:]:
     runpy.run_path(script)
 print("==", sys.modules["lur"].__file__, "hidden" if hidden else "installed")
 """
-"""Scripts one after the other, in one process that lacks lur until the first of them finds it in the checkout."""
+"""Runs scripts in one process in which lur cannot be imported until the first script finds it in the checkout."""
 
 
 def test_scripts_run_where_lur_is_not_installed(tmp_path):
-    assert {*AS_NOTEBOOKS, *AS_SCRIPTS} == {*SAYS}
-    known = {name: value for name, value in environment(TINY, tmp_path).items() if name != "PYTHONPATH"}
+    assert {*AS_NOTEBOOKS, *AS_SCRIPTS} == {*OUTPUTS}
+    variables = {name: value for name, value in environment(TINY, tmp_path).items() if name != "PYTHONPATH"}
     scripts = [str(COLAB / f"{name}.py") for name in AS_SCRIPTS]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", RUNNER, *scripts], capture_output=True, text=True, cwd=COLAB,
-        env=known | {"MPLBACKEND": "agg"}, check=False,
+        env=variables | {"MPLBACKEND": "agg"}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    *said, last = re.split(r"^== ", done.stdout, flags=re.MULTILINE)[1:]
-    for name, text in zip(AS_SCRIPTS, said, strict=True):
-        assert text.startswith(f"{name}\n")
-        assert re.search(SAYS[name], text, flags=re.DOTALL), text
+    *outputs, last = re.split(r"^== ", done.stdout, flags=re.MULTILINE)[1:]
+    for name, output in zip(AS_SCRIPTS, outputs, strict=True):
+        assert output.startswith(f"{name}\n")
+        assert re.search(OUTPUTS[name], output, flags=re.DOTALL), output
     assert str(COLAB.parent) in last
     if "hidden" not in last:
         pytest.skip("all scripts ran, but lur is installed in a way that cannot be hidden")
@@ -137,6 +137,6 @@ def test_scripts_run_where_lur_is_not_installed(tmp_path):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_full_size(run, path, tmp_path, capsys):
     began = time.monotonic()
-    assert re.search(SAYS[path.stem], run(path, "1", tmp_path), flags=re.DOTALL)
+    assert re.search(OUTPUTS[path.stem], run(path, "1", tmp_path), flags=re.DOTALL)
     with capsys.disabled():
         print(f"\n{path.stem}, {run.__name__}: {time.monotonic() - began:.1f} s")
