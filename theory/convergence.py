@@ -23,7 +23,12 @@ from theory.surrogate import Gamma, client_rate, surrogate_minimizer
 
 
 class SurrogateRange(NamedTuple):
-    """mu_gamma and L_gamma of Lemma ft_params: the surrogate Hessian of Theta_{1:K} lies between, if gamma <= 1/L."""
+    """Bounds of Lemma ft_params on the surrogate's Hessian for Theta_{1:K} and gamma <= 1/L.
+
+    Attributes:
+        mu: mu_gamma, the lower bound.
+        L: L_gamma, the upper bound.
+    """
 
     mu: Float[Array, ""]
     L: Float[Array, ""]
@@ -98,7 +103,12 @@ def true_minimizer_bound(
 
 
 class Schedule(NamedTuple):
-    """gamma_t and eta_t of Theorem 8 for t = 1, ..., T."""
+    """The learning rates of Theorem 8 for t = 1, ..., T.
+
+    Attributes:
+        gamma: Client rates gamma_t.
+        eta: Server rates eta_t.
+    """
 
     gamma: Float[Array, "T"]
     eta: Float[Array, "T"]

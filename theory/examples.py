@@ -17,7 +17,14 @@ from theory.surrogate import Gamma
 
 
 class Worked(NamedTuple):
-    """What the paper states about the two-client example at one (gamma, K)."""
+    """What the paper states about the two-client example at one (gamma, K).
+
+    Attributes:
+        Q: Distortions Q_i of the two clients.
+        hessian: The surrogate's Hessian.
+        argmin: The surrogate's minimiser.
+        distance: Distance of the minimiser from that of the true loss.
+    """
 
     Q: Float[Array, "2"]
     hessian: Float[Array, ""]
@@ -57,7 +64,12 @@ def vary_steps(K: int) -> Worked:
 
 
 class Density(NamedTuple):
-    """The 1-D example at one (gamma, K): the surrogate's stationary point and Hessian."""
+    """The surrogate of the 1-D example at one (gamma, K).
+
+    Attributes:
+        argmin: Its stationary point.
+        hessian: Its Hessian.
+    """
 
     argmin: Float[Array, ""]
     hessian: Float[Array, ""]

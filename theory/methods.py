@@ -116,7 +116,12 @@ def preconditioned_hessian(
 
 
 class Epoch(NamedTuple):
-    """What a client sends after one epoch, in expectation: hessian x - pull."""
+    """The expected update of a client after one epoch: hessian x - pull.
+
+    Attributes:
+        hessian: The matrix.
+        pull: The vector.
+    """
 
     hessian: Float[Array, "d d"]
     pull: Float[Array, "d"]

@@ -35,7 +35,12 @@ AnyProblem = Problem | StochasticProblem
 
 
 class Moments(NamedTuple):
-    """E[x_t - r] and E[(x_t - r)(x_t - r)^T] about a point r, for one t or for t = 1, 2, ... along the first axis."""
+    """Moments of x_t about a point r, for one t or for t = 1, 2, ... along the first axis.
+
+    Attributes:
+        mean: E[x_t - r].
+        second: E[(x_t - r)(x_t - r)^T].
+    """
 
     mean: Float[Array, "*t d"]
     second: Float[Array, "*t d d"]

@@ -21,7 +21,13 @@ from theory.surrogate import Gamma, Theta, client_rate
 
 
 class BestTheta(NamedTuple):
-    """Weights that sum to 1, the condition number they guarantee, and their chi_mu = s(L)/s(mu)."""
+    """The best weights for spectra in [mu, L].
+
+    Attributes:
+        theta: Weights; they sum to 1.
+        condition_number: The condition number that they guarantee.
+        chi_mu: s(L)/s(mu), which governs the bias.
+    """
 
     theta: Float[np.ndarray, "K"]
     condition_number: float

@@ -89,7 +89,13 @@ class _Pytree:
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class Problem(_Pytree):
-    """Clients f_i with symmetric A (n, d, d), minimisers c (n, d) and weights p (n,), uniform if left out."""
+    """n clients with quadratic losses f_i(x) = (x - c_i)^T A_i (x - c_i) / 2.
+
+    Attributes:
+        A: Symmetric Hessians A_i.
+        c: Minimisers c_i.
+        p: Probabilities of the clients; uniform by default.
+    """
 
     A: Float[Array, "n d d"]
     c: Float[Array, "n d"]
@@ -117,7 +123,14 @@ class Problem(_Pytree):
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class StochasticProblem(_Pytree):
-    """Clients made of m examples each: A_z (n, m, d, d), c_z (n, m, d), p_z (n, m), p (n,)."""
+    """n clients with m examples each, whose losses are quadratic.
+
+    Attributes:
+        A_z: Symmetric Hessians of the examples.
+        c_z: Minimisers of the examples.
+        p_z: Probabilities of a client's examples; uniform by default.
+        p: Probabilities of the clients; uniform by default.
+    """
 
     A_z: Float[Array, "n m d d"]
     c_z: Float[Array, "n m d"]
@@ -180,7 +193,14 @@ def loss(problem: Problem, x: Float[ArrayLike, "d"]) -> Float[Array, ""]:
 
 
 class Constants(NamedTuple):
-    """The constants of Assumptions 1 and 2, as small as the problem allows."""
+    """The constants of Assumptions 1 and 2, as small as the problem allows.
+
+    Attributes:
+        mu: Smallest eigenvalue of any A_i.
+        L: Largest eigenvalue of any A_i.
+        sigma_A: Heterogeneity of the Hessians A_i.
+        sigma_c: Heterogeneity of the minimisers c_i.
+    """
 
     mu: Float[Array, ""]
     L: Float[Array, ""]

@@ -20,7 +20,14 @@ from theory.surrogate import Theta, weights
 
 
 class BestRates(NamedTuple):
-    """The rates and weights found (Theta sums to K), and their exact E||x_{T+1} - x*||^2."""
+    """The best rates and weights and their error.
+
+    Attributes:
+        gamma: Client rate.
+        eta: Server rate.
+        theta: Weights; they sum to K.
+        error: The exact E||x_{T+1} - x*||^2.
+    """
 
     gamma: float
     eta: float
@@ -29,7 +36,14 @@ class BestRates(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a run is but for problem, rates and weights."""
+    """Sizes of a run.
+
+    Attributes:
+        T: Rounds.
+        M: Clients per round.
+        B: Batch size.
+        sampling: How clients are drawn.
+    """
 
     T: int
     M: int

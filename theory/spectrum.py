@@ -94,7 +94,12 @@ def phi_drop(K: int, lam: Float[ArrayLike, "..."], gamma: Gamma, start: Gamma = 
 
 
 class Interval(NamedTuple):
-    """A lower and an upper bound."""
+    """A lower and an upper bound.
+
+    Attributes:
+        lower: The lower bound.
+        upper: The upper bound.
+    """
 
     lower: Float[Array, ""]
     upper: Float[Array, ""]

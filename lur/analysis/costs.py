@@ -21,7 +21,15 @@ from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """D devices on H hosts; bytes and operations a second, of a device and of a link."""
+    """Devices and links of a cluster.
+
+    Attributes:
+        devices: Number of devices D.
+        hosts: Number of hosts H.
+        flops: Operations per second of a device.
+        device_link: Bytes per second through the link of a device.
+        host_link: Bytes per second through the link of a host.
+    """
 
     devices: int
     hosts: int = 1
@@ -31,7 +39,15 @@ class Machine(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of one round: numbers in the one sum, bytes through links, bytes in a device's memory, clients of a device."""
+    """The cost of one round.
+
+    Attributes:
+        clients: Clients on a device.
+        numbers: Numbers in the sum over devices.
+        device_bytes: Bytes through the link of a device.
+        host_bytes: Bytes through the link of a host.
+        memory: Bytes in the memory of a device.
+    """
 
     clients: int
     numbers: int

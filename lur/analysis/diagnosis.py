@@ -27,7 +27,14 @@ from lur.theta import Theta, fedavg, nonzero
 
 
 class Spectrum(NamedTuple):
-    """Extreme eigenvalues by Lanczos, and how far from a true one each can be."""
+    """Extreme eigenvalues by Lanczos.
+
+    Attributes:
+        smallest: Smallest eigenvalue.
+        largest: Largest eigenvalue.
+        smallest_error: Bound on the distance of `smallest` from an eigenvalue.
+        largest_error: Bound on the distance of `largest` from an eigenvalue.
+    """
 
     smallest: float
     largest: float
@@ -43,10 +50,17 @@ class Spectrum(NamedTuple):
 class Diagnosis(NamedTuple):
     """The local surrogate for one gamma and Theta.
 
-    ``jacobian``: spectrum of (J + J^T)/2. ``predicted``: of P, from Hessians at x alone.
-    ``asymmetry``: ||J - J^T|| / ||J||, 0 if there is a surrogate loss. ``jacobian_gap``: ||J - P|| / ||J||. Both in the
-    Frobenius norm, from random probes. ``message_gap``: ||q - Q grad f|| / ||q||, mean over clients.
-    ``products``: Hessian-vector products spent.
+    Random probes estimate the Frobenius norms of `asymmetry` and `jacobian_gap`.
+
+    Attributes:
+        gamma: Client rate.
+        theta: Weights.
+        jacobian: Spectrum of (J + J^T)/2.
+        predicted: Spectrum of P, from Hessians at x alone.
+        asymmetry: ||J - J^T|| / ||J||, which is 0 if there is a surrogate loss.
+        jacobian_gap: ||J - P|| / ||J||.
+        message_gap: ||q - Q grad f|| / ||q||, mean over clients.
+        products: Number of Hessian-vector products.
     """
 
     gamma: float
