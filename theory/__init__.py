@@ -1,6 +1,6 @@
 """What local update methods really optimise on quadratics: closed forms, from jax alone, in float64.
 
-The independent witness of `lur`: nothing here imports it, but for `theory.trials`, which compares the two.
+An independent witness of `lur`: nothing here imports it, and `theory.trials` is given the implementation to compare.
 """
 
 from theory.affine import FixedPoint as FixedPoint

@@ -1,7 +1,7 @@
-r"""A zoo of client algorithms in plain jax, to be put to `theory.surrogate_of`.
+r"""Client algorithms in plain jax, for `theory.surrogate_of`.
 
-Each is made from its rates and is a function ``(batches, x) -> message`` of mini-batches (A, c) with leading axes
-(K, B). A message is a sum of gradients, :math:`\sum_k \theta_k g_k`, or a model delta :math:`x - y_{K+1}`.
+Each function takes rates and returns a client ``(batches, x) -> update``, where batches are mini-batches (A, c) with
+leading axes (K, B). An update is a sum of gradients, :math:`\sum_k \theta_k g_k`, or a model delta :math:`x - y_{K+1}`.
 """
 
 from collections.abc import Sequence
@@ -31,20 +31,24 @@ def gradient(batches, k: int, x: Float[Array, "d"]) -> Float[Array, "d"]:
 
 
 def sgd(gamma: ArrayLike, theta: Theta, *, rho: float = 0.0, raw: bool = False, weight_decay: float = 0.0) -> ClientFn:
-    r"""InnerLoop, with rates :math:`\gamma_k` if several are given.
+    r"""InnerLoop (Algorithm 2).
 
-    `rho` pulls towards x (FedProx) and `weight_decay` towards 0; with `raw` the message sums gradients of the loss
-    alone instead of those stepped along.
+    Args:
+      gamma: the client learning rate, one number or one per step.
+      theta: the weights Theta.
+      rho: strength of the proximal term, which pulls towards x (FedProx).
+      raw: whether the update sums gradients of the loss alone, instead of the gradients that the client steps along.
+      weight_decay: strength of the pull towards 0.
     """
 
     def client(batches, x):
         gammas = jnp.broadcast_to(jnp.asarray(gamma, x.dtype), (len(theta),))
-        y, message = x, jnp.zeros_like(x)
+        y, update = x, jnp.zeros_like(x)
         for k, theta_k in enumerate(theta):
             g = gradient(batches, k, y)
             pulled = g + rho * (y - x) + weight_decay * y
-            message, y = message + theta_k * (g if raw else pulled), y - gammas[k] * pulled
-        return message
+            update, y = update + theta_k * (g if raw else pulled), y - gammas[k] * pulled
+        return update
 
     return client
 
@@ -72,11 +76,11 @@ def delta(gamma: ArrayLike, K: int) -> ClientFn:
 
 
 def momentum(gamma: float, beta: float, theta: Theta, *, nesterov: bool = False, send: Send = "gradients") -> ClientFn:
-    """Heavy ball, v <- beta v + g, y <- y - gamma v; or Nesterov's, with gradients taken ahead of y."""
+    """Heavy ball, v <- beta v + g, y <- y - gamma v; or Nesterov's momentum, with gradients taken ahead of y."""
 
     def client(batches, x):
         y = before = ahead = x
-        v = message = jnp.zeros_like(x)
+        v = update = jnp.zeros_like(x)
         for k, theta_k in enumerate(theta):
             if nesterov:
                 ahead = y + beta * (y - before)
@@ -86,8 +90,8 @@ def momentum(gamma: float, beta: float, theta: Theta, *, nesterov: bool = False,
                 g = gradient(batches, k, y)
                 v = beta * v + g
                 y = y - gamma * v
-            message = message + theta_k * g
-        return message if send == "gradients" else x - y
+            update = update + theta_k * g
+        return update if send == "gradients" else x - y
 
     return client
 
@@ -98,16 +102,16 @@ def preconditioned(
     """y <- y - gamma D g with one preconditioner, or D_k for the k-th step; a delta is (x - y_{K+1}) / gamma."""
 
     def client(batches, x):
-        each = jnp.asarray(D, x.dtype)
-        each = jnp.broadcast_to(each, (len(theta), *each.shape[-2:])) if each.ndim == 2 else each
-        y, message, moved = x, jnp.zeros_like(x), jnp.zeros_like(x)
+        D_k = jnp.asarray(D, x.dtype)
+        D_k = jnp.broadcast_to(D_k, (len(theta), *D_k.shape[-2:])) if D_k.ndim == 2 else D_k
+        y, update, moved = x, jnp.zeros_like(x), jnp.zeros_like(x)
         for k, theta_k in enumerate(theta):
             g = gradient(batches, k, y)
-            message = message + theta_k * g
-            if k < len(each):
-                moved = moved + each[k] @ g
+            update = update + theta_k * g
+            if k < len(D_k):
+                moved = moved + D_k[k] @ g
                 y = x - gamma * moved
-        return message if send == "gradients" else moved
+        return update if send == "gradients" else moved
 
     return client
 
@@ -130,23 +134,23 @@ def uneven(gamma: float, *, normalised: bool) -> ClientFn:
     """``(batches, x, K_i)``: the sum of a client's first K_i gradients (FedAvg), or their mean (FedNova)."""
 
     def client(batches, x, steps):
-        y, message, K = x, jnp.zeros_like(x), steps.astype(x.dtype)
+        y, update, K = x, jnp.zeros_like(x), steps.astype(x.dtype)
         for k in range(len(batches[0])):
             g = jnp.where(k < steps, gradient(batches, k, y), jnp.zeros_like(x))
-            message, y = message + g, y - gamma * g
-        return message / K if normalised else message
+            update, y = update + g, y - gamma * g
+        return update / K if normalised else update
 
     return client
 
 
 def scaffold(gamma: float, K: int) -> ClientFn:
-    """``(batches, x, correction)``: K gradients, each corrected by h - h_i, the server's less the client's own."""
+    """``(batches, x, correction)``: the sum of K gradients, each plus h - h_i, the difference of control variates."""
 
     def client(batches, x, correction):
-        y, message = x, jnp.zeros_like(x)
+        y, update = x, jnp.zeros_like(x)
         for k in range(K):
             g = gradient(batches, k, y) + correction
-            message, y = message + g, y - gamma * g
-        return message
+            update, y = update + g, y - gamma * g
+        return update
 
     return client

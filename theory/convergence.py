@@ -1,7 +1,7 @@
 r"""How fast LocalUpdate converges on quadratics: the repaired bounds (Section 7).
 
-They are the printed ones with what the paper leaves out, the variance of client sampling. What they bound is exact
-in `theory.moments`.
+They are the printed bounds plus the variance of client sampling, which the paper leaves out. `theory.moments` computes
+exactly what they bound.
 """
 
 from typing import NamedTuple
@@ -23,11 +23,11 @@ from theory.surrogate import Gamma, client_rate, surrogate_minimizer
 
 
 class SurrogateRange(NamedTuple):
-    """Bounds of Lemma ft_params on the surrogate's Hessian for Theta_{1:K} and gamma <= 1/L.
+    """Bounds of the surrogate Hessian of Theta_{1:K} for gamma <= 1/L (Lemma ft_params).
 
     Attributes:
-        mu: mu_gamma, the lower bound.
-        L: L_gamma, the upper bound.
+      mu: mu_gamma, the lower bound.
+      L: L_gamma, the upper bound.
     """
 
     mu: Float[Array, ""]
@@ -37,10 +37,10 @@ class SurrogateRange(NamedTuple):
 @float64
 def surrogate_range(problem: Problem, gamma: Gamma, K: int) -> SurrogateRange:
     """phi_{K,mu}(gamma) and phi_{K,L}(gamma)."""
-    found, gamma = constants(problem), client_rate(gamma)
-    if is_concrete(gamma, found) and not 0 <= float(gamma) * float(found.L) <= 1 + 1e-12:
-        raise ValueError(f"gamma must be in [0, 1/L] = [0, {1 / float(found.L):.6g}], got {float(gamma)}")
-    return SurrogateRange(phi(K, found.mu, gamma), phi(K, found.L, gamma))
+    (mu, L, *_), gamma = constants(problem), client_rate(gamma)
+    if is_concrete(gamma, L) and not 0 <= float(gamma) * float(L) <= 1 + 1e-12:
+        raise ValueError(f"gamma must be in [0, 1/L] = [0, {1 / float(L):.6g}], got {float(gamma)}")
+    return SurrogateRange(phi(K, mu, gamma), phi(K, L, gamma))
 
 
 @float64
@@ -59,7 +59,7 @@ def fixed_server_bound(
 ) -> Float[Array, "*T"]:  # fmt: skip
     """Theorem 6 repaired: (1 - eta mu_gamma)^t ||x_1 - x_gamma*||^2 + 2 eta sigma_*^2 / mu_gamma, eta <= 1/(2 L_gamma).
 
-    Without t: one step of it, where the last term is only 2 eta^2 sigma_*^2.
+    Without t it bounds a single step, where the last term is only 2 eta^2 sigma_*^2.
     """
     theta, eta = (1.0,) * K, jnp.asarray(eta, jnp.float64)
     surrogate = surrogate_range(problem, gamma, K)
@@ -97,17 +97,17 @@ def true_minimizer_bound(
 
     2 nu / (b + t) + 2 sigma_c^2 (1 + sigma_A/mu)^2 kappa^2 eps^2/(1 - eps)^2 with the least eps = 1 - exp(-gamma K L).
     """
-    found, gamma = constants(problem), client_rate(gamma)
-    bias = found.sigma_c * (1 + found.sigma_A / found.mu) * found.L / found.mu * jnp.expm1(gamma * K * found.L)
+    (mu, L, sigma_A, sigma_c), gamma = constants(problem), client_rate(gamma)
+    bias = sigma_c * (1 + sigma_A / mu) * L / mu * jnp.expm1(gamma * K * L)
     return 2 * decaying_server_bound(problem, x, gamma, K, t, M=M, sampling=sampling, noise=noise, b=b) + 2 * bias**2
 
 
 class Schedule(NamedTuple):
-    """The learning rates of Theorem 8 for t = 1, ..., T.
+    """The rates of Theorem 8 for t = 1, ..., T.
 
     Attributes:
-        gamma: Client rates gamma_t.
-        eta: Server rates eta_t.
+      gamma: client learning rates gamma_t.
+      eta: server learning rates eta_t.
     """
 
     gamma: Float[Array, "T"]
@@ -118,13 +118,13 @@ class Schedule(NamedTuple):
 def decaying_schedule(problem: Problem, K: int, rounds: int, *, slower: bool = False) -> Schedule:
     """gamma_t = min{1/(L(b+t)), ln 2/(K mu)}, eta_t = 3/(mu_t (b+t)), b = 3 kappa^2; `slower`: gamma_t = 1/(K L (b+t)).
 
-    The slower one is a repair: no constant of its bound grows with K.
+    The slower schedule is a repair: no constant of its bound grows with K.
     """
-    found = constants(problem)
-    time = 3 * (found.L / found.mu) ** 2 + jnp.arange(1.0, rounds + 1)
-    cap = jnp.log(2.0) / (K * found.mu)
-    gamma = 1 / (K * found.L * time) if slower else jnp.minimum(1 / (found.L * time), cap)
-    return Schedule(gamma, 3 / (phi(K, found.mu, gamma) * time))
+    mu, L, *_ = constants(problem)
+    time = 3 * (L / mu) ** 2 + jnp.arange(1.0, rounds + 1)
+    cap = jnp.log(2.0) / (K * mu)
+    gamma = 1 / (K * L * time) if slower else jnp.minimum(1 / (L * time), cap)
+    return Schedule(gamma, 3 / (phi(K, mu, gamma) * time))
 
 
 @float64
@@ -138,14 +138,14 @@ def decaying_client_bound(
     w 27/2 kappa^2 sigma_c^2 + sum_i v_i a G^2/(mu^2 K) with a = 18 (12 if `slower`), G^2 the largest trace of a
     client's noise, w and v of `sampling_weights`: 1/M both if iid, 0 and sum_i p_i^2 with full participation.
     """
-    found = constants(problem)
-    kappa = found.L / found.mu
+    mu, L, _, sigma_c = constants(problem)
+    kappa = L / mu
     b = 3 * kappa**2
     w, v = sampling_weights(problem, M, sampling)
     G2 = jnp.trace(gradient_noise(problem, noise), axis1=-2, axis2=-1).max()
-    variance = 27 / 2 * kappa**2 * found.sigma_c**2 * w + (12 if slower else 18) * G2 / (found.mu**2 * K) * v.sum()
+    variance = 27 / 2 * kappa**2 * sigma_c**2 * w + (12 if slower else 18) * G2 / (mu**2 * K) * v.sum()
     first = decaying_schedule(problem, K, 1, slower=slower).gamma[0]
     start = jnp.sum((jnp.asarray(x, jnp.float64) - surrogate_minimizer(problem, first, (1.0,) * K)) ** 2)
     nu = jnp.maximum(variance, (b + 1) * start)
     m = 1 if slower else K - 1
-    return (2 * nu + m**2 * found.sigma_c**2 / 12) / (b + jnp.asarray(t, jnp.float64))
+    return (2 * nu + m**2 * sigma_c**2 / 12) / (b + jnp.asarray(t, jnp.float64))

@@ -1,8 +1,8 @@
-r"""How far the surrogate's minimiser is from the true one (Section 6): the distance itself, and bounds on it.
+r"""The distance of the surrogate's minimiser from the true one, and bounds on it (Section 6).
 
 Distances and bounds that vanish with gamma are computed from differences
-:math:`Q_i(\gamma_0) - Q_i(\gamma)` in a form without cancellation, so that they keep their digits however
-small gamma is. All bounds are for :math:`0 \le \gamma < 1/L` under Assumptions 0 to 2.
+:math:`Q_i(\gamma_0) - Q_i(\gamma)` in a form without cancellation, so that they stay accurate for
+arbitrarily small gamma. All bounds are for :math:`0 \le \gamma < 1/L` under Assumptions 0 to 2.
 """
 
 import jax.numpy as jnp
@@ -60,7 +60,7 @@ def hessian_gaps(problem: Problem, gamma: Gamma, theta: Theta, start: Gamma = 0.
 def minimizer_shift(problem: Problem, gamma: Gamma, theta: Theta, start: Gamma = 0.0) -> Float[Array, "d"]:
     r""":math:`x^*(\gamma, \Theta) - x^*(\gamma_0, \Theta)` with :math:`\gamma_0` = start, where 0 stands for x* itself.
 
-    As :math:`E[H_i]^{-1} E[(H_i^0 - H_i)(x^*(\gamma_0) - c_i)]` it keeps its digits when it is small.
+    As :math:`E[H_i]^{-1} E[(H_i^0 - H_i)(x^*(\gamma_0) - c_i)]` it stays accurate when it is small.
     """
     x = surrogate_minimizer(problem, start, theta)
     hessian = surrogate_hessian(problem, gamma, theta)

@@ -1,4 +1,4 @@
-"""Expectations over mini-batches by brute force: every sequence of batches of a small finite client."""
+"""Expectations over mini-batches by enumeration: every sequence of mini-batches of a client with few examples."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from theory.precision import float64
 
 @float64
 def batch_sequences(p_z: Float[Array, "m"], K: int, B: int) -> tuple[Int[Array, "s K B"], Float[Array, "s"]]:
-    """All (m^B)^K sequences of K mini-batches of B examples, with their probabilities."""
+    """Returns all (m^B)^K sequences of K mini-batches of B examples, and their probabilities."""
     m = len(p_z)
     if m ** (K * B) > 1_000_000:
         raise ValueError(f"m^(K B) = {m}^{K * B} sequences are too many to enumerate; at most 1,000,000")

@@ -1,8 +1,8 @@
 """Exact arithmetic: rationals where the answer is rational, rigorous enclosures where it is not.
 
-Arrays are numpy arrays of `flint.fmpq`; a root, logarithm or eigenvalue that leaves the rationals becomes a
-ball (`flint.arb`) that certainly contains the number. A comparison of balls is true only if it is certain.
-Plain transcriptions of the definitions, sharing no code with the jax forms that they check.
+Arrays are numpy arrays of `flint.fmpq`; an irrational root, logarithm or eigenvalue becomes a ball (`flint.arb`) that
+certainly contains it. A comparison of balls is true only if it is certain. The functions transcribe the definitions and
+share no code with the jax forms that they check.
 """
 
 import itertools
@@ -25,7 +25,7 @@ Number = Any  # fmpq or arb
 
 
 def rational(value: Any) -> fmpq:
-    """One exact rational from an int, a Fraction, a text such as '3/4' or a float (its exact binary value)."""
+    """Returns an exact rational from an int, a Fraction, a string such as '3/4' or a float (its exact binary value)."""
     if isinstance(value, fmpq):
         return value
     fraction = Fraction(str(value)) if isinstance(value, str) else Fraction(value)
@@ -50,7 +50,7 @@ def eye(d: int) -> np.ndarray:
 
 
 def sqrt(value: Number) -> Number:
-    """The square root: a rational if it is one, else a ball."""
+    """The square root: rational if possible, otherwise a ball."""
     if isinstance(value, fmpq):
         if value < 0:
             raise ValueError(f"square root of the negative number {value}")
@@ -61,17 +61,17 @@ def sqrt(value: Number) -> Number:
 
 
 def exp(value: Number) -> Number:
-    """e to the power of a number: a ball, but for e^0."""
+    """e to the power of a number: a ball, except for e^0."""
     return fmpq(1) if value == 0 else arb(value).exp()
 
 
 def log(value: Number) -> Number:
-    """The natural logarithm: a ball, but for log 1."""
+    """The natural logarithm: a ball, except for log 1."""
     return fmpq(0) if value == 1 else arb(value).log()
 
 
 def maximum(*values: Number) -> Number:
-    """The largest; a ball that contains it where the order is not certain."""
+    """The largest number; a ball that contains it if the order is uncertain."""
     largest = values[0]
     for value in values[1:]:
         if value >= largest:
@@ -82,7 +82,7 @@ def maximum(*values: Number) -> Number:
 
 
 def minimum(*values: Number) -> Number:
-    """The smallest."""
+    """The smallest number."""
     return -maximum(*(-v for v in values))
 
 
@@ -168,7 +168,7 @@ def eigvalsh(A: np.ndarray) -> np.ndarray:
         radius = sqrt(half**2 + A[0, 1] * A[1, 0])
         return np.array([middle - radius, middle + radius], dtype=object)
     if not all(isinstance(v, fmpq) for v in A.ravel()):
-        raise ValueError("eigenvalues of matrices of 3 or more rows are exact for rational entries only")
+        raise ValueError("A must have rational entries if it has 3 or more rows, got an enclosure")
     roots = []
     polynomial: Any = flint.fmpq_mat(d, d, list(A.ravel())).charpoly()
     for root, multiplicity in polynomial.numer().complex_roots():
@@ -206,13 +206,13 @@ def distortion(A: np.ndarray, gamma: Number, theta: Sequence[Number]) -> np.ndar
 
 def inner_loop(A: np.ndarray, c: np.ndarray, x: np.ndarray, gamma: Number, theta: Sequence[Number]) -> np.ndarray:
     """Algorithm 2 on given mini-batches A (K, B, d, d), c (K, B, d): sum_k theta_k g_k."""
-    message = 0 * x
+    update = 0 * x
     for k, theta_k in enumerate(theta):
         B = len(A[k])
         g = sum((A[k][b] @ (x - c[k][b]) for b in range(B)), 0 * x) / fmpq(B)
-        message = message + theta_k * g
+        update = update + theta_k * g
         x = x - gamma * g
-    return message
+    return update
 
 
 def maml_gradient(A: np.ndarray, c: np.ndarray, x: np.ndarray, gamma: Number, steps: int) -> np.ndarray:

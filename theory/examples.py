@@ -17,13 +17,13 @@ from theory.surrogate import Gamma
 
 
 class Worked(NamedTuple):
-    """What the paper states about the two-client example at one (gamma, K).
+    """The two-client example at one (gamma, K).
 
     Attributes:
-        Q: Distortions Q_i of the two clients.
-        hessian: The surrogate's Hessian.
-        argmin: The surrogate's minimiser.
-        distance: Distance of the minimiser from that of the true loss.
+      Q: Q_1 and Q_2.
+      hessian: the surrogate Hessian.
+      argmin: the surrogate minimiser.
+      distance: its distance from the true minimiser 2/3.
     """
 
     Q: Float[Array, "2"]
@@ -64,11 +64,11 @@ def vary_steps(K: int) -> Worked:
 
 
 class Density(NamedTuple):
-    """The surrogate of the 1-D example at one (gamma, K).
+    """The 1-D example at one (gamma, K).
 
     Attributes:
-        argmin: Its stationary point.
-        hessian: Its Hessian.
+      argmin: the surrogate's stationary point.
+      hessian: the surrogate Hessian.
     """
 
     argmin: Float[Array, ""]
@@ -83,8 +83,8 @@ AVERAGE_MINIMIZER = 4 / 5  # E[1 / i]
 def density_closed_form(gamma: Gamma, K: int) -> Density:
     r"""x*(g, K) = N / D and Hessian D / g by the antiderivatives; g = 0 is the true loss times K.
 
-    With v = 1 - g i the integrals over i in [1/2, 2] are elementary; differences of nearly equal powers
-    cost digits as g -> 0, where `density_quadrature` does not.
+    With v = 1 - g i the integrals over i in [1/2, 2] are elementary. As g -> 0, differences of nearly equal powers
+    lose digits; `density_quadrature` does not.
     """
     g = jnp.asarray(gamma, jnp.float64)
     safe = jnp.where(g == 0, 1.0, g)
@@ -116,9 +116,9 @@ def density_nodes(count: int) -> tuple[Float[Array, "q"], Float[Array, "q"]]:
 
 @float64
 def density_variance(gamma: Gamma, K: int) -> Float[Array, ""]:
-    """Var_i of the message at the surrogate minimiser: the noise of M = 1."""
+    """Var_i of the update at the surrogate minimiser: the noise with M = 1."""
     nodes, mass = density_nodes(K + 3)
     x, _ = density_quadrature(gamma, K)
     curvature = nodes * geometric_sum(1 - jnp.asarray(gamma, jnp.float64) * nodes, K)
-    message = curvature * (x - 1 / nodes)
-    return mass @ message**2 - (mass @ message) ** 2
+    update = curvature * (x - 1 / nodes)
+    return mass @ update**2 - (mass @ update) ** 2

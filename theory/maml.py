@@ -44,7 +44,7 @@ def maml_loss(
 def stochastic_maml_gradient(
     stochastic: StochasticProblem, client: int, x: Float[ArrayLike, "d"], gamma: Gamma, K: int, B: int
 ) -> Float[Array, "d"]:
-    """E[grad m_K(x)] of an SGD client: the closed form on top."""
+    """E[grad m_K(x)] of an SGD client, by the closed form in the module's documentation."""
     problem = mean_problem(stochastic)
     A, c = problem.A[client], problem.c[client]
     A_z, p_z = stochastic.A_z[client], stochastic.p_z[client]

@@ -1,6 +1,7 @@
-r"""Surrogate Hessians of other local methods in closed form: polynomials in :math:`A_i`, where they are any.
+r"""Surrogate Hessians of other local methods in closed form, most of them polynomials in :math:`A_i`.
 
-The independent witness of what `theory.surrogate_of` finds by autodiff for the clients of `theory.clients`.
+An independent check of what `theory.surrogate_of` finds by automatic differentiation for the clients of
+`theory.clients`.
 """
 
 import itertools
@@ -116,11 +117,11 @@ def preconditioned_hessian(
 
 
 class Epoch(NamedTuple):
-    """The expected update of a client after one epoch: hessian x - pull.
+    """The expected update of a client after one epoch, hessian x - pull.
 
     Attributes:
-        hessian: The matrix.
-        pull: The vector.
+      hessian: its Jacobian.
+      pull: its negative value at 0.
     """
 
     hessian: Float[Array, "d d"]
@@ -129,7 +130,7 @@ class Epoch(NamedTuple):
 
 @float64
 def epoch(A_z: Float[ArrayLike, "m d d"], c_z: Float[ArrayLike, "m d"], gamma: Gamma, *, reshuffled: bool) -> Epoch:
-    r"""One epoch of single examples, in their order or mean over all orders, with Theta_{1:m}:
+    r"""One epoch over single examples with Theta_{1:m}, in the given order or averaged over all orders:
     :math:`E_\pi[I - \prod_k (I - \gamma A_{\pi_k})]/\gamma`."""
     A_z, c_z, gamma = jnp.asarray(A_z, jnp.float64), jnp.asarray(c_z, jnp.float64), client_rate(gamma)
     m, d = c_z.shape
@@ -144,21 +145,21 @@ def epoch(A_z: Float[ArrayLike, "m d d"], c_z: Float[ArrayLike, "m d"], gamma: G
 
 
 def turns(gamma: float, theta: Theta, mu: float, L: float) -> Float[np.ndarray, "r"]:
-    r"""Where :math:`\lambda s(\lambda)` turns inside (mu, L)."""
+    r"""Returns the stationary points of :math:`\lambda s(\lambda)` inside (mu, L)."""
     if gamma == 0:
         return np.zeros(0)
     s = np.polynomial.Polynomial(np.asarray(theta))  # of v = 1 - gamma lambda
     roots = (s - np.polynomial.Polynomial([1.0, -1.0]) * s.deriv()).roots()
     v = roots.real[np.abs(roots.imag) < 1e-9]
-    at = (1 - v[(v > 1 - gamma * L) & (v < 1 - gamma * mu)]) / gamma
-    return at[(at > mu * (1 + 1e-12)) & (at < L * (1 - 1e-12))]  # one at an end is none
+    points = (1 - v[(v > 1 - gamma * L) & (v < 1 - gamma * mu)]) / gamma
+    return points[(points > mu * (1 + 1e-12)) & (points < L * (1 - 1e-12))]  # without the ends themselves
 
 
 @float64
 def polynomial_range(gamma: Gamma, theta: Theta, mu: float, L: float) -> tuple[float, float]:
-    r"""The least and the largest :math:`\lambda s(\lambda)` for :math:`\lambda` in [mu, L], at its ends and turns."""
+    r"""The least and the largest :math:`\lambda s(\lambda)` for :math:`\lambda` in [mu, L]."""
     check_curvatures(mu, L)
     rate, theta = float(client_rate(gamma)), np.asarray(weights(theta))
-    at = np.concatenate([[mu, L], turns(rate, theta, mu, L)])
-    values = at * np.polynomial.Polynomial(theta)(1 - rate * at)
+    points = np.concatenate([[mu, L], turns(rate, theta, mu, L)])
+    values = points * np.polynomial.Polynomial(theta)(1 - rate * points)
     return float(values.min()), float(values.max())

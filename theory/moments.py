@@ -1,6 +1,6 @@
 r"""Exact first and second moments of LocalUpdate's iterates on quadratics, round by round and in the limit.
 
-With messages :math:`q^i = H_i(x - c_i) + \text{noise}`, :math:`H_i = Q_i(\gamma, \Theta) A_i`, the server step
+With updates :math:`q^i = H_i(x - c_i) + \text{noise}`, :math:`H_i = Q_i(\gamma, \Theta) A_i`, the server step
 :math:`x_{t+1} = x_t - \eta_t q_t` maps the mean m and the second moment S of :math:`e_t = x_t - r`, about any fixed
 point r, linearly: with :math:`d_i = r - c_i`, :math:`H = E[H_i]`, :math:`h = E[H_i d_i]`,
 
@@ -12,8 +12,8 @@ point r, linearly: with :math:`d_i = r - c_i`, :math:`H = E[H_i]`, :math:`h = E[
 where q_i-bar and q-bar are without noise. Client sampling only enters through w and v: w = 1/M for M clients drawn iid,
 (n - M) / (M (n - 1)) without replacement from a uniform P, 0 when all take part; v_i = p_i / M, or p_i^2.
 
-Mini-batches enter through :math:`C_i^q`, the covariance of a message given x: constant where the noise of gradients
-is additive (`Problem` with `noise`), a function of m and S where examples differ in A_z (`StochasticProblem`).
+Mini-batches enter through :math:`C_i^q`, the covariance of an update given x: constant if gradient noise is additive
+(`Problem` with `noise`), a function of m and S if examples differ in A_z (`StochasticProblem`).
 """
 
 from typing import Literal, NamedTuple, TypeAlias
@@ -38,8 +38,8 @@ class Moments(NamedTuple):
     """Moments of x_t about a point r, for one t or for t = 1, 2, ... along the first axis.
 
     Attributes:
-        mean: E[x_t - r].
-        second: E[(x_t - r)(x_t - r)^T].
+      mean: E[x_t - r].
+      second: E[(x_t - r)(x_t - r)^T].
     """
 
     mean: Float[Array, "*t d"]
@@ -47,12 +47,12 @@ class Moments(NamedTuple):
 
     @property
     def covariance(self) -> Float[Array, "*t d d"]:
-        """Cov(x_t), whatever r."""
+        """Cov(x_t), which does not depend on r."""
         return self.second - self.mean[..., :, None] * self.mean[..., None, :]
 
 
 def gradient_noise(problem: Problem, noise: Noise) -> Float[Array, "n d d"]:
-    """Covariances of one example's gradient, per client; one matrix for all clients or None for none will do."""
+    """Returns the covariances of one example's gradient, one per client; `noise` is one for all, one each, or None."""
     n, d, _ = problem.A.shape
     if noise is None:
         return jnp.zeros((n, d, d))
@@ -64,7 +64,7 @@ def gradient_noise(problem: Problem, noise: Noise) -> Float[Array, "n d d"]:
 
 
 def sampling_weights(problem: AnyProblem, M: int, sampling: Sampling) -> tuple[float, Float[Array, "n"]]:
-    """The weight w of the variance between clients, and v_i of the noise of client i."""
+    """Returns the weight w of the variance between clients and the weights v_i of the clients' noise."""
     n = len(problem.p)
     if sampling == "full":
         return 0.0, problem.p**2
@@ -75,9 +75,9 @@ def sampling_weights(problem: AnyProblem, M: int, sampling: Sampling) -> tuple[f
     if sampling != "without replacement":
         raise ValueError(f"sampling must be 'iid', 'without replacement' or 'full', got {sampling!r}")
     if n < M:
-        raise ValueError(f"M must be at most the {n} clients there are, got {M}")
+        raise ValueError(f"M must be at most the number of clients, {n}, got {M}")
     if is_concrete(problem.p) and np.ptp(np.asarray(problem.p)) > 1e-12:
-        raise ValueError("sampling without replacement needs a uniform p, or the mean message is biased (line 341)")
+        raise ValueError("sampling without replacement needs a uniform p, or the mean update is biased (line 341)")
     return (n - M) / (M * max(n - 1, 1)), problem.p / M
 
 
@@ -86,7 +86,7 @@ def message_noise(problem: Problem, gamma: Gamma, theta: Theta, noise: Noise = N
     """C_i^q = sum_k W_k C_i W_k, the covariance of q^i that gradient noise of covariance C_i causes.
 
     W_k = theta_k I - gamma A_i sum_{j>k} theta_j (I - gamma A_i)^{j-k-1}, for Theta_{1:K} just (I - gamma A_i)^{K-k}:
-    additive noise, the only one that Assumption 3 allows of quadratics.
+    additive noise, the only kind that Assumption 3 allows for quadratics.
     """
     C, gamma, theta = gradient_noise(problem, noise), client_rate(gamma), weights(theta)
     identity = jnp.eye(problem.A.shape[-1])
@@ -105,7 +105,7 @@ def message_noise(problem: Problem, gamma: Gamma, theta: Theta, noise: Noise = N
 def message_covariance(
     stochastic: StochasticProblem, x: Float[ArrayLike, "d"], gamma: Gamma, theta: Theta, B: int = 1
 ) -> Float[Array, "n d d"]:
-    """Cov(q^i) of every client at a model x, exactly, whatever the examples: Assumption 3 is not needed."""
+    """Returns the exact Cov(q^i) of every client at a model x, for any examples: Assumption 3 is not needed."""
     x = jnp.asarray(x, jnp.float64)
     at = Moments(jnp.zeros_like(x), jnp.zeros((len(x), len(x))))
     return _example_noise(stochastic, stochastic.problem, at, x, client_rate(gamma), weights(theta), B)
@@ -152,7 +152,7 @@ def _round(problem: AnyProblem, theta: Theta, about, M: int, B: int, sampling: S
     stochastic = problem if isinstance(problem, StochasticProblem) else None
     clients = problem.problem if isinstance(problem, StochasticProblem) else problem
     if stochastic is not None and noise is not None:
-        raise ValueError("noise must be left out where the problem has examples, which are the noise")
+        raise ValueError("noise must be None for a StochasticProblem, whose examples are the noise")
     C = gradient_noise(clients, noise) / B
     gap, p = about - clients.c, clients.p
 
@@ -200,10 +200,20 @@ def moments(
     noise: Noise = None,
     about: Float[ArrayLike, "d"] | None = None,
 ) -> Moments:
-    """Exact moments of x_1, ..., x_{T+1} from x_1 = x, with constant rates or one gamma_t and eta_t per round.
+    """Returns the exact moments of x_1, ..., x_{T+1}.
 
-    They are about `about`, the true minimiser x* if left out. `noise` is the covariance of one example's gradient, of
-    which a mini-batch has B.
+    Args:
+      problem: the clients.
+      x: the initial model x_1.
+      gamma: client learning rate, constant or one per round.
+      theta: the weights Theta.
+      eta: server learning rate, constant or one per round.
+      rounds: the number of rounds T.
+      M: clients per round.
+      B: examples per mini-batch.
+      sampling: how the clients of a round are drawn.
+      noise: covariance of one example's gradient, for a `Problem`.
+      about: the point that the moments are about, by default the true minimiser x*.
     """
     about = minimizer(_means(problem)) if about is None else jnp.asarray(about, jnp.float64)
     one_round = _round(problem, theta, about, M, B, sampling, noise)
@@ -234,17 +244,17 @@ def mean_square_error(
     noise: Noise = None,
     target: Float[ArrayLike, "d"] | None = None,
 ) -> Float[Array, "T1"]:
-    """E||x_t - target||^2 for t = 1, ..., T + 1, exactly; the target is x* if left out."""
-    found = moments(problem, x, gamma, theta, eta, rounds, M=M, B=B, sampling=sampling, noise=noise, about=target)
-    return jnp.trace(found.second, axis1=-2, axis2=-1)
+    """Returns the exact E||x_t - target||^2 for t = 1, ..., T + 1; the target is x* by default. See `moments`."""
+    about = moments(problem, x, gamma, theta, eta, rounds, M=M, B=B, sampling=sampling, noise=noise, about=target)
+    return jnp.trace(about.second, axis1=-2, axis2=-1)
 
 
 def _second_moment_map(problem, about, gamma, theta, eta, M, B, sampling, noise):
-    """S about a point, with the mean there, to its next value: a matrix and an offset on vec(S)."""
+    """The map of the second moment S about a point, where the mean is, to its next value, on vec(S)."""
     one_round = _round(problem, theta, about, M, B, sampling, noise)
     d, gamma, eta = about.size, client_rate(gamma), jnp.asarray(eta, jnp.float64)
-    still = jnp.zeros(d)
-    return affine(lambda s: one_round(Moments(still, s.reshape(d, d)), gamma, eta).second.ravel(), d * d)
+    mean = jnp.zeros(d)
+    return affine(lambda s: one_round(Moments(mean, s.reshape(d, d)), gamma, eta).second.ravel(), d * d)
 
 
 def _growth(matrix: Float[Array, "dd dd"]) -> Float[Array, ""]:
@@ -261,9 +271,9 @@ def contraction(
     sampling: Sampling = "iid",
     B: int = 1,
 ) -> Float[Array, ""]:
-    """The factor by which second moments shrink per round in the long run; stable in mean square iff below 1."""
-    anywhere = jnp.zeros(_means(problem).c.shape[1])
-    return _growth(_second_moment_map(problem, anywhere, gamma, theta, eta, M, B, sampling, None).matrix)
+    """Returns the factor by which second moments change per round in the long run; stable iff it is below 1."""
+    origin = jnp.zeros(_means(problem).c.shape[1])
+    return _growth(_second_moment_map(problem, origin, gamma, theta, eta, M, B, sampling, None).matrix)
 
 
 @float64
@@ -278,9 +288,9 @@ def stationary_covariance(
     sampling: Sampling = "iid",
     noise: Noise = None,
 ) -> Float[Array, "d d"]:
-    """Sigma = lim Cov(x_t) with constant rates, about the surrogate minimiser where the mean ends, by a linear solve.
+    """Returns Sigma = lim Cov(x_t) with constant rates, by a linear solve; the mean ends at the surrogate minimiser.
 
-    E||x_inf - x*||^2 = tr Sigma + ||x*(gamma, Theta) - x*||^2: what Theorem 6 bounds, exactly.
+    E||x_inf - x*||^2 = tr Sigma + ||x*(gamma, Theta) - x*||^2 is exactly what Theorem 6 bounds.
     """
     about = surrogate_minimizer(_means(problem), gamma, theta)
     L, source = _second_moment_map(problem, about, gamma, theta, eta, M, B, sampling, noise)
@@ -304,7 +314,7 @@ def stationary_mean_square_error(
     sampling: Sampling = "iid",
     noise: Noise = None,
 ) -> Float[Array, ""]:
-    """lim E||x_t - x*||^2 with constant rates: the variance, and the bias squared."""
+    """Returns lim E||x_t - x*||^2 with constant rates: the variance plus the squared bias."""
     Sigma = stationary_covariance(problem, gamma, theta, eta, M=M, B=B, sampling=sampling, noise=noise)
     clients = _means(problem)
     bias = surrogate_minimizer(clients, gamma, theta) - minimizer(clients)

@@ -21,12 +21,12 @@ from theory.surrogate import Gamma, Theta, client_rate
 
 
 class BestTheta(NamedTuple):
-    """The best weights for spectra in [mu, L].
+    """Weights and what they guarantee.
 
     Attributes:
-        theta: Weights; they sum to 1.
-        condition_number: The condition number that they guarantee.
-        chi_mu: s(L)/s(mu), which governs the bias.
+      theta: the weights; they sum to 1.
+      condition_number: the worst condition number of the surrogate.
+      chi_mu: s(L)/s(mu), which bounds how far the minimiser moves.
     """
 
     theta: Float[np.ndarray, "K"]
@@ -36,7 +36,7 @@ class BestTheta(NamedTuple):
 
 @float64
 def worst_condition(gamma: Gamma, theta: Theta, mu: float, L: float) -> float:
-    """kappa~ = max / min of lambda s(lambda) on [mu, L]: what Theta guarantees of the surrogate of any such spectra."""
+    """Returns kappa~ = max / min of lambda s(lambda) on [mu, L], the worst condition number over all such spectra."""
     least, largest = polynomial_range(gamma, theta, mu, L)
     return largest / least if least > 0 else float("inf")
 
@@ -54,13 +54,18 @@ def optimal_theta(
 ) -> BestTheta:
     """The nonnegative theta_1, ..., theta_K with the least worst-case condition number, by HiGHS.
 
-    The constraints are put on a Chebyshev grid and then also where the solution's polynomial turns, until the
-    condition number over the whole interval is that of the grid. The best Theta need not be the only one.
+    The constraints are imposed on a Chebyshev grid and then also at the stationary points of the solution's
+    polynomial, until the condition number over the whole interval is that of the grid. The best Theta need not be
+    unique.
 
     Args:
-      chi_mu_min: keep s(L)/s(mu) at least this, at most 1: less bias for a worse condition number.
+      mu: the smallest curvature.
+      L: the largest curvature.
+      gamma: the client learning rate.
+      K: the number of local steps.
+      chi_mu_min: a lower bound on s(L)/s(mu), at most 1: less bias for a worse condition number.
       points: size of the grid.
-      tolerance: by how much, relatively, the condition number may exceed the grid's.
+      tolerance: by how much, relatively, the condition number may exceed that on the grid.
     """
     from scipy.optimize import linprog
 
@@ -74,8 +79,8 @@ def optimal_theta(
         raise ValueError(f"chi_mu_min must be in (0, 1], got {chi_mu_min}")
     grid = (L + mu) / 2 - (L - mu) / 2 * np.cos(np.pi * np.arange(points) / (points - 1))
 
-    def powers(at):
-        return (1 - rate * np.asarray(at)[..., None]) ** np.arange(K)
+    def powers(lam):
+        return (1 - rate * np.asarray(lam)[..., None]) ** np.arange(K)
 
     for _ in range(30):
         rows = grid[:, None] * powers(grid)
@@ -84,24 +89,24 @@ def optimal_theta(
         if chi_mu_min is not None:
             A.append(np.append(chi_mu_min * powers(mu) - powers(L), 0.0)[None])
             b.append(np.zeros(1))
-        found = linprog(
+        solution = linprog(
             np.eye(K + 1)[K],
             A_ub=np.vstack(A),
             b_ub=np.concatenate(b),
             method="highs",
             options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
         )
-        if found.status != 0:
+        if solution.status != 0:
             raise ValueError(
-                f"mu, L, gamma, K and chi_mu_min must allow a positive definite surrogate: {found.message}"
+                f"mu, L, gamma, K and chi_mu_min must allow a positive definite surrogate: {solution.message}"
             )
-        theta = np.maximum(found.x[:K], 0.0)
+        theta = np.maximum(solution.x[:K], 0.0)
         theta[theta < 1e-12 * theta.max()] = 0.0
-        if worst_condition(rate, theta, mu, L) <= (1 + tolerance) * found.fun:
+        if worst_condition(rate, theta, mu, L) <= (1 + tolerance) * solution.fun:
             break
         grid = np.sort(np.concatenate([grid, turns(rate, theta, mu, L)]))
     else:
-        raise ValueError(f"tolerance must be one that the solver reaches, got {tolerance}")
+        raise ValueError(f"tolerance must be large enough for the solver to reach it, got {tolerance}")
     theta = theta / theta.sum()
     chi = float((powers(L) @ theta) / (powers(mu) @ theta))
     return BestTheta(theta, worst_condition(rate, theta, mu, L), chi)

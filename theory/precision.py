@@ -1,4 +1,4 @@
-"""Theory is float64, whatever the precision of the program around it."""
+"""Theory computes in float64, independently of the precision of the program that calls it."""
 
 import functools
 from collections.abc import Callable
@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 def float64(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function in double precision: float64 in, float64 out, without touching jax's global setting."""
+    """Runs a function in double precision: float64 in, float64 out, without changing jax's global setting."""
 
     @functools.wraps(function)
     def in_float64(*args: P.args, **kwargs: P.kwargs) -> R:

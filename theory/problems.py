@@ -1,6 +1,6 @@
 r"""Quadratic problems: clients :math:`f_i(x) = \tfrac12 (x-c_i)^\top A_i (x-c_i)` with weights p (Section 3).
 
-`Problem` holds the clients as the theory sees them. `StochasticProblem` holds the examples beneath:
+`Problem` holds the clients. `StochasticProblem` holds the examples they are made of:
 client i draws z with probability p_z, and (Lemma 1)
 
 .. math:: A_i = \mathbb{E}_z[A_z], \qquad c_i = A_i^{-1}\,\mathbb{E}_z[A_z c_z], \qquad
@@ -21,12 +21,12 @@ from theory.precision import float64
 
 
 def is_concrete(*values: Any) -> bool:
-    """True where the values can be looked at (nothing is being traced)."""
+    """Whether no value is being traced, so that all of them can be inspected."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 def check_symmetric(name: str, A: Any) -> None:
-    """A must be a (stack of) symmetric matrices."""
+    """Refuses anything but a symmetric matrix or a stack of them."""
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ValueError(f"{name} must be square matrices (..., d, d), got shape {A.shape}")
     if is_concrete(A):
@@ -39,7 +39,7 @@ def check_symmetric(name: str, A: Any) -> None:
 
 
 def check_positive_definite(name: str, A: Any) -> None:
-    """A must have positive eigenvalues; let through while tracing."""
+    """Refuses matrices that are not positive definite, unless they are being traced."""
     if is_concrete(A):
         least = np.linalg.eigvalsh(np.asarray(A)).min()
         if not least > 0:
@@ -47,7 +47,7 @@ def check_positive_definite(name: str, A: Any) -> None:
 
 
 def check_weights(name: str, p: Any) -> None:
-    """Probabilities along the last axis."""
+    """Refuses anything but probabilities along the last axis."""
     if is_concrete(p):
         p = np.asarray(p)
         if not (np.isfinite(p).all() and (p >= 0).all()):
@@ -57,7 +57,7 @@ def check_weights(name: str, p: Any) -> None:
 
 
 def check_client_rate(gamma: Any, L: Any, steps: int = 1, closed: bool = False) -> None:
-    """0 <= gamma < 1/(steps L), where the paper's bounds hold; closed lets gamma = 1/(steps L) in."""
+    """Refuses gamma outside [0, 1/(steps L)), where the paper's bounds hold; `closed` allows gamma = 1/(steps L)."""
     if is_concrete(gamma, L):
         product = np.asarray(gamma) * np.asarray(L) * steps
         below = product <= 1 + 1e-12 if closed else product < 1
@@ -67,13 +67,13 @@ def check_client_rate(gamma: Any, L: Any, steps: int = 1, closed: bool = False) 
 
 
 def check_curvatures(mu: Any, L: Any) -> None:
-    """0 < mu <= L (Assumption 1)."""
+    """Refuses mu and L that violate 0 < mu <= L (Assumption 1)."""
     if is_concrete(mu, L) and not ((np.asarray(mu) > 0) & (np.asarray(mu) <= np.asarray(L))).all():
         raise ValueError(f"mu and L must satisfy 0 < mu <= L (Assumption 1), got mu = {mu}, L = {L}")
 
 
 class _Pytree:
-    """Frozen fields as a pytree; rebuilding one from its leaves skips the checks."""
+    """A frozen dataclass as a pytree; rebuilding it from its leaves skips the checks."""
 
     def tree_flatten(self):
         return tuple(vars(self).values()), tuple(vars(self))
@@ -89,12 +89,12 @@ class _Pytree:
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class Problem(_Pytree):
-    """n clients with quadratic losses f_i(x) = (x - c_i)^T A_i (x - c_i) / 2.
+    """Clients with quadratic losses f_i.
 
     Attributes:
-        A: Symmetric Hessians A_i.
-        c: Minimisers c_i.
-        p: Probabilities of the clients; uniform by default.
+      A: symmetric matrices A_i.
+      c: minimisers c_i.
+      p: client probabilities; uniform by default.
     """
 
     A: Float[Array, "n d d"]
@@ -123,13 +123,13 @@ class Problem(_Pytree):
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class StochasticProblem(_Pytree):
-    """n clients with m examples each, whose losses are quadratic.
+    """Clients with finitely many examples each.
 
     Attributes:
-        A_z: Symmetric Hessians of the examples.
-        c_z: Minimisers of the examples.
-        p_z: Probabilities of a client's examples; uniform by default.
-        p: Probabilities of the clients; uniform by default.
+      A_z: symmetric matrices of the examples.
+      c_z: minimisers of the examples.
+      p_z: probabilities of a client's examples; uniform by default.
+      p: client probabilities; uniform by default.
     """
 
     A_z: Float[Array, "n m d d"]
@@ -181,7 +181,7 @@ def loss_offset(stochastic: StochasticProblem) -> Float[Array, "n"]:
 
 @float64
 def client_losses(problem: Problem, x: Float[ArrayLike, "d"]) -> Float[Array, "n"]:
-    """f_i(x), without the offsets tau_i."""
+    """Returns f_i(x) for every client, without the offsets tau_i."""
     gap = jnp.asarray(x, jnp.float64) - problem.c
     return 0.5 * jnp.einsum("ni,nij,nj->n", gap, problem.A, gap)
 
@@ -193,13 +193,13 @@ def loss(problem: Problem, x: Float[ArrayLike, "d"]) -> Float[Array, ""]:
 
 
 class Constants(NamedTuple):
-    """The constants of Assumptions 1 and 2, as small as the problem allows.
+    """The tightest constants of Assumptions 1 and 2.
 
     Attributes:
-        mu: Smallest eigenvalue of any A_i.
-        L: Largest eigenvalue of any A_i.
-        sigma_A: Heterogeneity of the Hessians A_i.
-        sigma_c: Heterogeneity of the minimisers c_i.
+      mu: the smallest eigenvalue of all A_i.
+      L: the largest eigenvalue of all A_i.
+      sigma_A: root mean square of ||A_i - E[A_i]||.
+      sigma_c: root mean square of ||c_i - E[c_i]||.
     """
 
     mu: Float[Array, ""]

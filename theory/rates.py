@@ -1,7 +1,6 @@
 r"""The best rates and weights for a given problem: those with the least exact :math:`E\|x_{T+1} - x^*\|^2`.
 
-The exact error is a smooth function of gamma, eta and Theta (`theory.moments`), so that it can be differentiated and
-descended.
+The exact error is a smooth function of gamma, eta and Theta (`theory.moments`), so it is minimised by its gradient.
 """
 
 from functools import partial
@@ -20,13 +19,13 @@ from theory.surrogate import Theta, weights
 
 
 class BestRates(NamedTuple):
-    """The best rates and weights and their error.
+    """The best rates and weights.
 
     Attributes:
-        gamma: Client rate.
-        eta: Server rate.
-        theta: Weights; they sum to K.
-        error: The exact E||x_{T+1} - x*||^2.
+      gamma: client learning rate.
+      eta: server learning rate.
+      theta: the weights; they sum to K, unless they were given.
+      error: their exact E||x_{T+1} - x*||^2.
     """
 
     gamma: float
@@ -35,15 +34,8 @@ class BestRates(NamedTuple):
     error: float
 
 
-class Run(NamedTuple):
-    """Sizes of a run.
-
-    Attributes:
-        T: Rounds.
-        M: Clients per round.
-        B: Batch size.
-        sampling: How clients are drawn.
-    """
+class _Run(NamedTuple):
+    """The static part of a run: rounds, clients per round, examples per mini-batch, sampling of clients."""
 
     T: int
     M: int
@@ -66,17 +58,24 @@ def optimal_rates(
     largest_gamma: float | None = None,
     starts: int = 5,
 ) -> BestRates:
-    """gamma, eta and Theta that minimise the exact E||x_{T+1} - x*||^2 after T rounds from x (0 if left out).
+    """Returns the gamma, eta and Theta that minimise the exact E||x_{T+1} - x*||^2 after T rounds.
 
     By L-BFGS-B on the logarithm of the error, with its gradient through the recursion of `theory.moments`, from the
-    best few cells of a coarse grid. The error is not convex: the result is a local minimum, no worse than any start.
+    best cells of a coarse grid. The error is not convex: the result is a local minimum, no worse than any start.
 
     Args:
+      problem: the clients.
+      T: the number of rounds.
+      M: clients per round.
+      B: examples per mini-batch.
       K: the number of weights.
-      theta: keep these weights and look for the rates alone.
-      largest_gamma: a limit for gamma. Without it the answer may have gamma > 2/L, where local steps diverge but the
-        weights make use of it, for this very problem.
-      starts: from how many cells of the coarse grid, which has Theta_1, Theta_K and Theta_{1:K} unless theta is given.
+      x: the initial model, 0 by default.
+      sampling: how the clients of a round are drawn.
+      noise: covariance of one example's gradient, for a `Problem`.
+      theta: weights to keep; only the rates are optimised then.
+      largest_gamma: an upper limit for gamma. Without it the answer may have gamma > 2/L, where local steps diverge
+        and the weights exploit that for this particular problem.
+      starts: the number of cells to start from; the grid has Theta_1, Theta_K and Theta_{1:K} unless theta is given.
     """
     from scipy.optimize import minimize
 
@@ -84,7 +83,7 @@ def optimal_rates(
     L = float(constants(clients).L)
     given = None if theta is None else np.asarray(weights(theta))
     K = K if given is None else len(given)
-    setting = (*_arguments(problem, x, noise), L, Run(T, M, B, sampling))
+    setting = (*_arguments(problem, x, noise), L, _Run(T, M, B, sampling))
 
     # unknowns: L gamma, and all L eta theta_k (one factor too many is dropped), or L eta sum(theta) if theta is given
     shapes = [np.eye(K)[0], np.eye(K)[K - 1], np.full(K, 1 / K)] if given is None else [given / given.sum()]
@@ -92,24 +91,24 @@ def optimal_rates(
     rates = [(g, e) for g in np.geomspace(0.01, 1.5, 7) for e in np.geomspace(0.01, 2.0, 9)]
     top = np.inf if largest_gamma is None else largest_gamma * L
     cells = np.array([[min(g, top), *(e * shape if given is None else [e])] for shape in shapes for g, e in rates])
-    at = np.asarray(_log_errors(*setting, jnp.asarray(cells @ expand.T)))
-    at = np.where(np.isfinite(at), at, np.inf)
-    leaders = [int(rows[at[rows].argmin()]) for rows in np.split(np.arange(len(cells)), len(shapes))]
-    chosen = list(dict.fromkeys([*leaders, *np.argsort(at).tolist()]))[: max(starts, len(shapes))]
+    errors = np.asarray(_log_errors(*setting, jnp.asarray(cells @ expand.T)))
+    errors = np.where(np.isfinite(errors), errors, np.inf)
+    best_of_shapes = [int(rows[errors[rows].argmin()]) for rows in np.split(np.arange(len(cells)), len(shapes))]
+    chosen = list(dict.fromkeys([*best_of_shapes, *np.argsort(errors).tolist()]))[: max(starts, len(shapes))]
 
     def objective(free):
         value, slope = _log_error_and_slope(*setting, jnp.asarray(expand @ free))
         value = float(value)
         return (value if np.isfinite(value) else 1e300), np.nan_to_num(np.asarray(slope)) @ expand
 
-    best, least = cells[chosen[0]], float(at[chosen[0]])
+    best, least = cells[chosen[0]], float(errors[chosen[0]])
     for cell in chosen:
-        found = minimize(
+        result = minimize(
             objective, cells[cell], jac=True, method="L-BFGS-B", bounds=[(0, top)] + [(0, None)] * (cells.shape[1] - 1),
             options={"maxiter": 500, "ftol": 1e-13, "gtol": 1e-9},
         )  # fmt: skip
-        if found.fun < least:
-            best, least = found.x, float(found.fun)
+        if result.fun < least:
+            best, least = result.x, float(result.fun)
     gamma, *both = expand @ best / L
     total = K if given is None else given.sum()
     eta = sum(both) / total
@@ -130,8 +129,8 @@ def grid_errors(
     sampling: Sampling = "iid",
     noise: Noise = None,
 ) -> Float[Array, "g e"]:
-    """The exact E||x_{T+1} - x*||^2 in every cell of a grid of rates."""
-    setting = (*_arguments(problem, x, noise), 1.0, Run(T, M, B, sampling))
+    """Returns the exact E||x_{T+1} - x*||^2 in every cell of a grid of rates."""
+    setting = (*_arguments(problem, x, noise), 1.0, _Run(T, M, B, sampling))
     both = np.asarray(etas)[:, None] * np.asarray(weights(theta))
     cells = np.array([[g, *row] for g in np.asarray(gammas) for row in both])
     return jnp.exp(_log_errors(*setting, jnp.asarray(cells))).reshape(np.size(gammas), np.size(etas))
@@ -143,7 +142,7 @@ def _arguments(problem: AnyProblem, x: Any, noise: Noise) -> tuple[Any, ...]:
     return problem, start, None if noise is None else jnp.asarray(noise, jnp.float64)
 
 
-def _log_error(problem, x, noise, L, run: Run, unknowns):
+def _log_error(problem, x, noise, L, run: _Run, unknowns):
     """log E||x_{T+1} - x*||^2 as a function of L gamma and L eta theta_k: the server's rate is in the weights."""
     gamma, both = unknowns[0] / L, unknowns[1:] / L
     T, M, B, sampling = run
@@ -151,10 +150,10 @@ def _log_error(problem, x, noise, L, run: Run, unknowns):
 
 
 @partial(jax.jit, static_argnames="run")
-def _log_error_and_slope(problem, x, noise, L, run: Run, unknowns):
+def _log_error_and_slope(problem, x, noise, L, run: _Run, unknowns):
     return jax.value_and_grad(_log_error, argnums=5)(problem, x, noise, L, run, unknowns)
 
 
 @partial(jax.jit, static_argnames="run")
-def _log_errors(problem, x, noise, L, run: Run, unknowns):
+def _log_errors(problem, x, noise, L, run: _Run, unknowns):
     return jax.vmap(lambda u: _log_error(problem, x, noise, L, run, u))(unknowns)

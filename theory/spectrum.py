@@ -25,11 +25,11 @@ Curvature = Float[ArrayLike, ""]
 def geometric_sum(v, K: int):
     """1 + v + ... + v^(K-1) in O(log K) products and no division: smooth in v, also at v = 1.
 
-    Works on anything that adds and multiplies: arrays (elementwise) and exact fractions.
+    Works for anything that can be added and multiplied: arrays (elementwise) and exact fractions.
     """
     if isinstance(K, bool) or int(K) != K or K < 0:
         raise ValueError(f"K must be an integer >= 0, got {K!r}")
-    total, power = v * 0, v * 0 + 1  # of zero terms
+    total, power = v * 0, v * 0 + 1  # sum and power of zero terms
     for bit in bin(int(K))[2:]:
         total, power = total * (power + 1), power * power
         if bit == "1":
@@ -53,7 +53,7 @@ def distortion_eigenvalue(lam: Float[ArrayLike, "..."], gamma: Gamma, theta: The
 
 @float64
 def chi(gamma: Gamma, theta: Theta, L: Float[ArrayLike, ""]) -> Float[Array, ""]:
-    r""":math:`\chi(\gamma,\Theta) = s(L) / s(0)` (eq:chi), 1 without local progress and 0 with too much of it."""
+    r""":math:`\chi(\gamma,\Theta) = s(L) / s(0)` (eq:chi), 1 without local progress, down to 0 with more of it."""
     array = weights(theta)
     if not isinstance(array, Tracer) and not np.asarray(array).any():
         raise ValueError("theta must have a positive weight (Assumption 0), got zeros only")
@@ -70,8 +70,8 @@ def chi_mu(gamma: Gamma, theta: Theta, mu: Curvature, L: Curvature) -> Float[Arr
 def divided_difference(u, v, theta: Float[Array, "K"], one, times=jnp.multiply):
     r""":math:`\sum_k \theta_k \frac{u^{k-1} - v^{k-1}}{u - v}` without the division, smooth also at u = v.
 
-    For u, v >= 0 a sum of nonnegative terms, so that small differences of s and of Q keep all their digits.
-    Elementwise, or for commuting matrices, with one the identity and times the matrix product.
+    For u, v >= 0 it is a sum of nonnegative terms, so that small differences of s and of Q stay accurate. It is
+    elementwise, or for commuting matrices if `one` is the identity and `times` the matrix product.
     """
 
     def step(carry, theta_k):
@@ -94,11 +94,11 @@ def phi_drop(K: int, lam: Float[ArrayLike, "..."], gamma: Gamma, start: Gamma = 
 
 
 class Interval(NamedTuple):
-    """A lower and an upper bound.
+    """Bounds on a quantity.
 
     Attributes:
-        lower: The lower bound.
-        upper: The upper bound.
+      lower: the lower bound.
+      upper: the upper bound.
     """
 
     lower: Float[Array, ""]
@@ -148,6 +148,6 @@ def client_rate_limit(K: int, lam: Curvature, eps: Float[ArrayLike, ""]) -> Floa
 
 
 def check_eps(eps: Float[ArrayLike, ""], K: int) -> None:
-    """0 <= eps <= 1 - e^{-K}."""
+    """Refuses eps outside [0, 1 - e^{-K}]."""
     if is_concrete(eps) and not 0 <= np.asarray(eps) <= -np.expm1(-K):
         raise ValueError(f"eps must be in [0, 1 - e^(-K)] = [0, {-np.expm1(-K):.6g}] for K = {K}, got {eps}")

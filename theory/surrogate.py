@@ -46,7 +46,7 @@ def client_rate(gamma: Gamma) -> Float[Array, ""]:
 
 @partial(jax.jit, static_argnames="times")
 def horner(v: Array, theta: Float[Array, "K"], one: Array, times: Callable[[Array, Array], Array]) -> Array:
-    """sum_k theta_k v^{k-1}, elementwise or of matrices: one is the unit and times the product."""
+    """sum_k theta_k v^{k-1}, elementwise or for matrices: `one` is the unit and `times` the product."""
 
     def step(total, theta_k):
         return theta_k * one + times(v, total), None
@@ -92,7 +92,7 @@ def surrogate_loss(problem: Problem, x: Float[ArrayLike, "d"], gamma: Gamma, the
 
 @float64
 def surrogate_gradient(problem: Problem, x: Float[ArrayLike, "d"], gamma: Gamma, theta: Theta) -> Float[Array, "d"]:
-    """E[Q_i A_i (x - c_i)], what the server sees in expectation (Theorem 1)."""
+    """E[Q_i A_i (x - c_i)], the expected mean update (Theorem 1)."""
     gap = jnp.asarray(x, jnp.float64) - problem.c
     return jnp.einsum("n,nij,nj->i", problem.p, client_hessians(problem, gamma, theta), gap)
 
@@ -101,7 +101,8 @@ def surrogate_gradient(problem: Problem, x: Float[ArrayLike, "d"], gamma: Gamma,
 def surrogate_minimizer(problem: Problem, gamma: Gamma, theta: Theta) -> Float[Array, "d"]:
     """x*(gamma, Theta) = E[Q_i A_i]^{-1} E[Q_i A_i c_i]: where the method converges, if it does.
 
-    The surrogate Hessian must be positive definite; otherwise there is no minimiser, and this says so.
+    Raises:
+      ValueError: if the surrogate Hessian is not positive definite, so that there is no minimiser.
     """
     hessians = client_hessians(problem, gamma, theta)
     hessian = jnp.einsum("n,nij->ij", problem.p, hessians)

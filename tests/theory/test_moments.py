@@ -80,7 +80,7 @@ def test_moments_settle_at_the_stationary_error(sampling):
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="noise must be left out"):
+    with pytest.raises(ValueError, match="noise must be None for a StochasticProblem"):
         moments.moments(EXAMPLES, np.ones(2), 0.1, (1.0,), 0.1, 1, noise=np.eye(2))
     with pytest.raises(ValueError, match="B must be an integer >= 1, got 0"):
         moments.moments(EXAMPLES, np.ones(2), 0.1, (1.0,), 0.1, 1, B=0)

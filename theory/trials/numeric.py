@@ -31,7 +31,7 @@ concatenate = jnp.concatenate
 
 
 def array(values: Any) -> Any:
-    """A float64 array of numbers or texts such as '3/4'."""
+    """A float64 array of numbers or strings such as '3/4'."""
     return jnp.asarray(exact.array(values).astype(float))
 
 
@@ -41,12 +41,12 @@ def total(values: Any) -> Any:
 
 
 def maximum(*values: Any) -> Any:
-    """The largest of some numbers."""
+    """The largest number."""
     return jnp.max(jnp.stack([jnp.asarray(v) for v in values]))
 
 
 def minimum(*values: Any) -> Any:
-    """The smallest."""
+    """The smallest number."""
     return jnp.min(jnp.stack([jnp.asarray(v) for v in values]))
 
 

@@ -58,7 +58,7 @@ def _ratio_in_gamma(xp: Any, I: Any, gamma: Any, K: int) -> Any:
     return phi(K, L, gamma) / phi(K, mu, gamma)
 
 
-def _apart(xp: Any, I: Any) -> bool:
+def _has_two_curvatures(xp: Any, I: Any) -> bool:
     mu, L = shared_spectrum(xp, I)
     return bool(L - mu > 0)
 
@@ -81,8 +81,8 @@ def _relative_spread(xp: Any) -> list[Finding]:
 PAIR = ({"d": 2, "n": 2, "K": 2}, {"d": 2, "n": 2, "K": 5})
 CLIENTS = space("A p gamma", PAIR)
 SLOW = space("A p gamma", PAIR, edge=inverse_KL)
-SLOW_APART = space("A p gamma", PAIR[:1], edge=inverse_KL, legal=_apart)
-CLIENTS_APART = space("A p gamma", PAIR, legal=_apart)
+SLOW_UNEQUAL = space("A p gamma", PAIR[:1], edge=inverse_KL, legal=_has_two_curvatures)
+CLIENTS_UNEQUAL = space("A p gamma", PAIR, legal=_has_two_curvatures)
 ONE_CLIENT = space("A p gamma", ({"d": 2, "n": 1, "K": 2},), edge=inverse_KL)
 ONE_FAST = space("A p gamma", ({"d": 2, "n": 1, "K": 2},))
 RATES = space("A gamma", ({"d": 1, "n": 2, "K": 3},), edge=up_to(3))
@@ -273,13 +273,13 @@ CLAIMS = (
         r"$[\mu, L]$, $a$ and $b$ the extreme eigenvalues of $\mathbb{E}[A_i]$",
         correction=(
             Trial(
-                CLIENTS_APART,
+                CLIENTS_UNEQUAL,
                 left=lambda xp, I: surrogate_condition_number(xp, I, fedavg(I)),
                 right=lambda xp, I: chord_condition_bound(xp, I, lambda lam: phi(I.K, lam, I.gamma)),
                 relation="<=",
             ),
             Trial(
-                SLOW_APART,
+                SLOW_UNEQUAL,
                 left=lambda xp, I: surrogate_condition_number(xp, I, unit(I.K)),
                 right=lambda xp, I: chord_condition_bound(xp, I, lambda lam: peak(I, lam)),
                 relation="<=",

@@ -1,7 +1,7 @@
-"""Section 7, the lemmas: how noisy LocalUpdate's messages are, and one step of descent.
+"""Section 7, the lemmas: the noise of LocalUpdate's updates, and one step of descent.
 
 Left sides are exact. Where the noise of single examples matters, every mini-batch and every choice of clients is
-enumerated with lur's InnerLoop; elsewhere the first two moments of x_t are carried from round to round
+enumerated with the implementation's InnerLoop; elsewhere the first two moments of x_t are carried from round to round
 (`theory.claims.outsized_importance.moments`).
 """
 
@@ -12,11 +12,11 @@ from theory import exact
 from theory.claims.claim import Claim, Finding, Inspection, Trial
 from theory.claims.outsized_importance.moments import (
     Surrogate,
-    act,
+    apply_each,
+    averaging_factor,
     center_spread,
     extent,
     in_unit,
-    messages_averaged,
     positive,
     second_moments,
     share,
@@ -56,7 +56,7 @@ def descent(which: str) -> Trial:
         start = (1 - eta * s.mu) ** (2 if full else 1) * squared(I.x)
         if which == "sampled":
             return start + 2 * eta**2 * sigma_star(xp, I, s)
-        return start + eta**2 * I.K * I.noise * messages_averaged(xp, I, full) / I.B
+        return start + eta**2 * I.K * I.noise * averaging_factor(xp, I, full) / I.B
 
     return Trial(ONE_ROUND if which == "printed" else PLANE, left, right, "<=")
 
@@ -73,7 +73,7 @@ HETEROGENEITY = Trial(
     relation="<=",
 )
 
-# --- the variance of a message, by enumeration ---
+# --- the variance of an update, by enumeration ---
 
 EXAMPLES = "A c p c_z gamma x"
 TINY = {"d": 1, "n": 2, "m": 2, "K": 2, "B": 1, "M": 1}
@@ -83,32 +83,32 @@ ONE_CLIENT = space("A c c_z gamma x", ({"d": 1, "n": 1, "m": 2, "K": 2, "B": 1},
 STEPS = space("A c c_z gamma x", tuple({"d": d, "n": 1, "m": 2, "K": 3, "B": 1} for d in (1, 2)), edge=up_to(3))
 
 
-def chances(xp: Any, I: Any) -> Any:
-    """The examples of a client are equally likely."""
+def example_probabilities(xp: Any, I: Any) -> Any:
+    """Probabilities of a client's examples, which are equally likely."""
     return xp.array([f"1/{I.m}"] * I.m)
 
 
 def gradients(xp: Any, I: Any, i: int) -> Any:
-    """A_i(c_z - c) for every example z: what the gradient of z is off by, everywhere (c_iz = c_i + c_z - E c_z)."""
-    return xp.stack([I.A[i] @ (I.c_z[z] - xp.mean(chances(xp, I), I.c_z)) for z in range(I.m)])
+    """A_i(c_z - c) for every example z: the error of its gradient, at every x (c_iz = c_i + c_z - E c_z)."""
+    return xp.stack([I.A[i] @ (I.c_z[z] - xp.mean(example_probabilities(xp, I), I.c_z)) for z in range(I.m)])
 
 
 def G2(xp: Any, I: Any) -> Any:
     """G^2 of Assumption 3: the largest E_z||grad f(x; z) - grad f_i(x)||^2."""
-    return xp.maximum(*(xp.mean(chances(xp, I), (gradients(xp, I, i) ** 2).sum(-1)) for i in range(I.n)))
+    return xp.maximum(*(xp.mean(example_probabilities(xp, I), (gradients(xp, I, i) ** 2).sum(-1)) for i in range(I.n)))
 
 
-def messages(xp: Any, I: Any, i: int, theta: Any) -> tuple[Any, Any]:
-    """Every message that client i can send, with its probability."""
-    draws, probability = xp.batch_sequences(chances(xp, I), len(theta), I.B)
-    c = I.c[i] + I.c_z - xp.mean(chances(xp, I), I.c_z)[None]
+def updates(xp: Any, I: Any, i: int, theta: Any) -> tuple[Any, Any]:
+    """Every update that client i can send, with its probability."""
+    draws, probability = xp.batch_sequences(example_probabilities(xp, I), len(theta), I.B)
+    c = I.c[i] + I.c_z - xp.mean(example_probabilities(xp, I), I.c_z)[None]
     A = xp.stack([xp.stack([I.A[i]] * I.B)] * len(theta))
     return xp.each(lambda draw: xp.inner_loop(A, c[draw], I.x, I.gamma, theta), draws), probability
 
 
 def variance(xp: Any, I: Any) -> Any:
     """E||q_gamma(x) - grad f~_gamma(x)||^2, every choice of M clients and of their mini-batches enumerated."""
-    sent = [messages(xp, I, i, fedavg(I)) for i in range(I.n)]
+    sent = [updates(xp, I, i, fedavg(I)) for i in range(I.n)]
     q = xp.concatenate([atoms for atoms, _ in sent])
     mass = xp.concatenate([I.p[i] * probability for i, (_, probability) in enumerate(sent)])
     mean = xp.mean(mass, q)
@@ -116,26 +116,26 @@ def variance(xp: Any, I: Any) -> Any:
     return xp.expectation(probability, lambda draw: squared(q[draw[0]].sum(0) / I.M - mean), draws)
 
 
-def own_variance(xp: Any, I: Any, i: int) -> Any:
+def client_variance(xp: Any, I: Any, i: int) -> Any:
     """V_i = sum_{j<K} tr((I - gamma A_i)^j C_i (I - gamma A_i)^j) / B."""
     noise, total = gradients(xp, I, i), 0
     for _ in range(I.K):
-        total = total + xp.mean(chances(xp, I), (noise**2).sum(-1))
+        total = total + xp.mean(example_probabilities(xp, I), (noise**2).sum(-1))
         noise = noise - I.gamma * (noise @ I.A[i])
     return total / I.B
 
 
-def own_variances(xp: Any, I: Any) -> Any:
+def client_variances(xp: Any, I: Any) -> Any:
     """V_i of every client."""
-    return xp.stack([own_variance(xp, I, i) for i in range(I.n)])
+    return xp.stack([client_variance(xp, I, i) for i in range(I.n)])
 
 
 def decomposed(xp: Any, I: Any) -> Any:
     """(1/M)[E_i V_i + Var_i(Q_i A_i (x - c_i))]."""
     Q = xp.distortion(I.A, I.gamma, fedavg(I))
-    sent = act(Q @ I.A, I.x - I.c)
+    sent = apply_each(Q @ I.A, I.x - I.c)
     between = ((sent - xp.mean(I.p, sent)) ** 2).sum(-1)
-    return xp.mean(I.p, own_variances(xp, I) + between) / I.M
+    return xp.mean(I.p, client_variances(xp, I) + between) / I.M
 
 
 def _growth(xp: Any, I: Any) -> Any:
@@ -150,33 +150,33 @@ def _beyond_two_over_L(xp: Any) -> list[Finding]:
         A=exact.array([[["1"]]]), c=exact.array([["0"]]), p=exact.array(["1"]), c_z=exact.array([["1"], ["-1"]]),
         gamma=exact.rational(3), x=exact.array(["0"]), d=1, n=1, m=2, K=2, B=1, M=1,
     )  # fmt: skip
-    found, bound = variance(exact, I), I.K * G2(exact, I)
-    what = f"one client, A = 1, c_z = +-1, K = 2, gamma = 3: variance {found}, K G^2 = {bound}"
-    return [Finding(found > bound and found == own_variance(exact, I, 0), 0.0, what)]
+    value, bound = variance(exact, I), I.K * G2(exact, I)
+    what = f"one client, A = 1, c_z = +-1, K = 2, gamma = 3: variance {value}, K G^2 = {bound}"
+    return [Finding(value > bound and value == client_variance(exact, I, 0), 0.0, what)]
 
 
 def _deviation(xp: Any, I: Any) -> Any:
     """E||s_2||^2, s_2 = g_2 - E[g_2]."""
-    g, probability = messages(xp, I, 0, (0, 1))
+    g, probability = updates(xp, I, 0, (0, 1))
     mean = xp.mean(probability, g)
     return xp.mean(probability, xp.stack([squared(v - mean) for v in g]))
 
 
-def _off(xp: Any, I: Any) -> Any:
+def _deviations(xp: Any, I: Any) -> Any:
     """q - E[q] for every sequence of mini-batches, and E||q - E q||^2."""
-    q, probability = messages(xp, I, 0, fedavg(I))
-    off = q - xp.mean(probability, q)[None]
-    return xp.concatenate([off.ravel(), xp.stack([xp.mean(probability, (off**2).sum(-1))])])
+    q, probability = updates(xp, I, 0, fedavg(I))
+    deviations = q - xp.mean(probability, q)[None]
+    return xp.concatenate([deviations.ravel(), xp.stack([xp.mean(probability, (deviations**2).sum(-1))])])
 
 
 def _increments(xp: Any, I: Any) -> Any:
     """sum_k (I - gamma A)^{K-k} xi_k for every sequence, and sum_k E||(I - gamma A)^{K-k} xi_k||^2."""
-    draws, _ = xp.batch_sequences(chances(xp, I), I.K, I.B)
+    draws, _ = xp.batch_sequences(example_probabilities(xp, I), I.K, I.B)
     xi = -gradients(xp, I, 0)
     step = xp.eye(I.d) - I.gamma * I.A[0]
-    moved = [xi @ xp.power(step, I.K - 1 - k) for k in range(I.K)]
-    sums = xp.each(lambda draw: sum(moved[k][draw[k]].sum(0) / I.B for k in range(I.K)), draws)
-    total = sum(xp.mean(chances(xp, I), (v**2).sum(-1)) for v in moved) / I.B
+    propagated = [xi @ xp.power(step, I.K - 1 - k) for k in range(I.K)]
+    sums = xp.each(lambda draw: sum(propagated[k][draw[k]].sum(0) / I.B for k in range(I.K)), draws)
+    total = sum(xp.mean(example_probabilities(xp, I), (v**2).sum(-1)) for v in propagated) / I.B
     return xp.concatenate([sums.ravel(), xp.stack([total])])
 
 
@@ -328,13 +328,13 @@ CLAIMS = (
             Trial(DRAWS, variance, decomposed, "=="),
             Trial(
                 space(EXAMPLES, ({"d": 2, "n": 2, "m": 2, "K": 2, "B": 1},), edge=up_to(2)),
-                left=lambda xp, I: xp.total(I.p * I.p * own_variances(xp, I)) / G2(xp, I),
+                left=lambda xp, I: xp.total(I.p * I.p * client_variances(xp, I)) / G2(xp, I),
                 right=lambda xp, I: I.K * xp.total(I.p * I.p) / I.B,
                 relation="<=",
             ),
             Trial(
                 space(EXAMPLES, ({"d": 2, "n": 1, "m": 2, "K": 3, "B": 1},), edge=up_to(4)),
-                left=lambda xp, I: own_variance(xp, I, 0) / G2(xp, I),
+                left=lambda xp, I: client_variance(xp, I, 0) / G2(xp, I),
                 right=lambda xp, I: _growth(xp, I) / I.B,
                 relation="<=",
                 pursue=False,
@@ -352,7 +352,7 @@ CLAIMS = (
         expected="FALSE",
         corrected=r"$q - \mathbb{E}q = \sum_k (I-\gamma A_i)^{K-k}\xi_k$ with $\xi_k = g_k - \mathbb{E}[g_k|S_{:k-1}]$, whose "
         r"terms are uncorrelated",
-        correction=(Trial(STEPS, _off, _increments, "=="),),
+        correction=(Trial(STEPS, _deviations, _increments, "=="),),
         note="The s_k are negatively correlated, so the sum is within K G^2/B for gamma <= 2/L all the same. Misprints: "
         "sum_k E||s_{1:k}||^2 should be sum_k E||s_k||^2; a square is missing two lines on.",
     ),

@@ -1,4 +1,4 @@
-"""Section 7, the theorems: how fast LocalUpdate converges with fixed and with decaying rates.
+"""Section 7, the theorems: convergence of LocalUpdate with fixed and with decaying rates.
 
 Left sides are exact, from the recursion of the first two moments. The printed theorems leave out the variance of client
 sampling; every repair is tried with clients drawn iid (sigma_*^2) and with all of them taking part.
@@ -14,16 +14,16 @@ from theory.claims.outsized_importance.convergence import FULL as FULL_DESCENT
 from theory.claims.outsized_importance.convergence import G2, ONE_ROUND, SAMPLED, variance
 from theory.claims.outsized_importance.moments import (
     Surrogate,
-    act,
+    apply_each,
+    averaging_factor,
     center_spread,
-    counted,
     extent,
-    messages_averaged,
+    integers,
     positive,
     second_moments,
     share,
     sigma_star,
-    solved,
+    solve_small,
     squared,
     surrogate,
 )
@@ -51,7 +51,7 @@ def decays(*dims: dict[str, int]) -> Space:
     return space("A c p gamma x", dims, legal=_nonnegative, extra={"slack": positive, "noise": positive})
 
 
-def inequality(sides: Callable[[Any, Any], tuple[Any, Any]], over: Space) -> Trial:
+def inequality(sides: Callable[[Any, Any], tuple[Any, Any]], instances: Space) -> Trial:
     """A trial of sides that are computed together, once for each instance."""
 
     def once(xp: Any, I: Any) -> tuple[Any, Any]:
@@ -59,11 +59,11 @@ def inequality(sides: Callable[[Any, Any], tuple[Any, Any]], over: Space) -> Tri
             I.sides = sides(xp, I)
         return I.sides
 
-    return Trial(over, lambda xp, I: once(xp, I)[0], lambda xp, I: once(xp, I)[1], "<=")
+    return Trial(instances, lambda xp, I: once(xp, I)[0], lambda xp, I: once(xp, I)[1], "<=")
 
 
-def fixed_server(which: str, over: Space) -> Trial:
-    """Theorem 6, as printed, or repaired for clients sampled or all taking part: every t up to I.t at once."""
+def fixed_server(which: str, instances: Space) -> Trial:
+    """Theorem 6, as printed, or repaired for clients sampled or all taking part: for every t up to I.t."""
     full = which == "full"
 
     def sides(xp: Any, I: Any) -> tuple[Any, Any]:
@@ -72,12 +72,12 @@ def fixed_server(which: str, over: Space) -> Trial:
         if which == "sampled":
             variance = 2 * eta * sigma_star(xp, I, s) / s.mu
         else:
-            variance = eta * I.K * I.noise * messages_averaged(xp, I, full) / (s.mu * I.B)
-        etas = eta + 0 * counted(xp, 1, I.t)
+            variance = eta * I.K * I.noise * averaging_factor(xp, I, full) / (s.mu * I.B)
+        etas = eta + 0 * integers(xp, 1, I.t)
         start = xp.scan(lambda e, rate: ((1 - rate[0] * s.mu) * e,) * 2, squared(I.x), (etas,))
         return second_moments(xp, I, s, etas, full), start + variance
 
-    return inequality(sides, over)
+    return inequality(sides, instances)
 
 
 def schedule(xp: Any, I: Any, s: Surrogate, which: str) -> tuple[Any, Any, Any]:
@@ -87,10 +87,10 @@ def schedule(xp: Any, I: Any, s: Surrogate, which: str) -> tuple[Any, Any, Any]:
     """
     kappa = s.L / s.mu
     b = {"printed": 2 * kappa**2, "sampled": 4 * kappa, "full": 2 * kappa}[which] + I.slack
-    return 2 / (s.mu * (b + counted(xp, 1, I.t - 1))), b + 1, b + counted(xp, 2, I.t)
+    return 2 / (s.mu * (b + integers(xp, 1, I.t - 1))), b + 1, b + integers(xp, 2, I.t)
 
 
-def decaying_server(which: str, over: Space) -> Trial:
+def decaying_server(which: str, instances: Space) -> Trial:
     """Theorem 7: E||x_t - x_gamma^*||^2 <= nu / (b + t) for t = 2, ..., I.t."""
 
     def sides(xp: Any, I: Any) -> tuple[Any, Any]:
@@ -99,14 +99,14 @@ def decaying_server(which: str, over: Space) -> Trial:
         if which == "sampled":
             variance = 8 * sigma_star(xp, I, s) / s.mu**2
         else:
-            variance = 4 * I.K * I.noise * messages_averaged(xp, I, which == "full") / (s.mu**2 * I.B)
+            variance = 4 * I.K * I.noise * averaging_factor(xp, I, which == "full") / (s.mu**2 * I.B)
         nu = xp.maximum(variance, first * squared(I.x))
         return second_moments(xp, I, s, etas, which == "full"), nu / later
 
-    return inequality(sides, over)
+    return inequality(sides, instances)
 
 
-def true_minimizer(which: str, over: Space) -> Trial:
+def true_minimizer(which: str, instances: Space) -> Trial:
     """Corollary 6 for d = 1: E(x_t - x*)^2, with the least eps that gamma allows, 1 - exp(-gamma K L)."""
 
     def sides(xp: Any, I: Any) -> tuple[Any, Any]:
@@ -114,20 +114,20 @@ def true_minimizer(which: str, over: Space) -> Trial:
         etas, first, later = schedule(xp, I, s, which)
         mu, L = extent(xp, I.A)
         grown = xp.exp(I.gamma * I.K * L)  # 1 / (1 - eps)
-        own = grown**2 * I.noise / (mu**2 * I.K * I.B)
+        client_noise = grown**2 * I.noise / (mu**2 * I.K * I.B)
         if which == "sampled":
-            variance = 8 * (own + (L / mu) ** 2 * center_spread(xp, I)) / I.M
+            variance = 8 * (client_noise + (L / mu) ** 2 * center_spread(xp, I)) / I.M
         else:
-            variance = 4 * own * messages_averaged(xp, I, which == "full")
+            variance = 4 * client_noise * averaging_factor(xp, I, which == "full")
         nu = xp.maximum(variance, first * squared(I.x))
         mean_A = xp.mean(I.p, I.A)
         sigma_A = xp.sqrt(xp.mean(I.p, (I.A[:, 0, 0] - mean_A[0, 0]) ** 2))
         bias = 2 * center_spread(xp, I) * ((1 + sigma_A / mu) * L / mu * (grown - 1)) ** 2
-        gap = s.x - solved(xp, mean_A, xp.mean(I.p, act(I.A, I.c)))
+        gap = s.x - solve_small(xp, mean_A, xp.mean(I.p, apply_each(I.A, I.c)))
         left = second_moments(xp, I, s, etas, which == "full", about=gap)
         return left, 2 * nu / later + bias
 
-    return inequality(sides, over)
+    return inequality(sides, instances)
 
 
 # --- sentences ---

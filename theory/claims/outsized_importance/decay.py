@@ -1,4 +1,4 @@
-"""Section 7: LocalUpdateDecay, whose open questions of semantics are settled by convention."""
+"""Section 7: LocalUpdateDecay, whose semantics the paper leaves open in places, to be fixed by convention."""
 
 import random
 from typing import Any
@@ -8,18 +8,18 @@ from theory.claims.claim import Claim, Finding, Inspection
 
 
 class PaperDecay:
-    """The decay rule in plain Python, as `lur.decay` documents its ``paper`` semantics."""
+    """The decay rule in Python, with the semantics that `lur.decay` documents as ``paper``."""
 
     def __init__(self, gamma, eta, delta, alpha, beta, W=1, P=1, C=0):
         self.gamma, self.eta, self.delta, self.alpha, self.beta = gamma, eta, delta, alpha, beta
         self.W, self.P, self.C = W, P, C
         self.losses, self.best, self.bad, self.cooldown, self.decays = [], float("inf"), 0, C, 0
 
-    def see(self, loss):
-        """One round's loss."""
+    def observe(self, loss):
+        """Takes the loss of one round."""
         self.losses.append(loss)
-        seen = self.losses[-self.W :]
-        mean = sum(seen) / len(seen)
+        window = self.losses[-self.W :]
+        mean = sum(window) / len(window)
         self.bad = self.bad + 1 if mean > self.best - self.delta else 0
         self.best = min(self.best, mean)
         if self.cooldown > 0:
@@ -30,23 +30,23 @@ class PaperDecay:
 
 
 def _paper_runs(xp: Any) -> list[Finding]:
-    """lur's LocalUpdateDecay on two problems against Algorithm 3 in plain Python on closed-form rounds."""
+    """The implementation's LocalUpdateDecay against Algorithm 3 in Python on closed-form rounds, twice."""
     findings = []
     for name, settings in (
         ("two clients, W = P = 1, C = 0", {"window": 1, "patience": 1, "cooldown": 0, "rounds": 60}),
         ("two clients, W = 3, P = 2, C = 4", {"window": 3, "patience": 2, "cooldown": 4, "rounds": 100}),
     ):
-        found = xp.decay_run(**settings)
+        run = xp.decay_run(**settings)
         rule = PaperDecay(0.4, 0.2, 1e-3, 0.1, 0.9, settings["window"], settings["patience"], settings["cooldown"])
         x = 3.0
         for _ in range(settings["rounds"]):
             loss = ((x - 1) ** 2 / 2 + (x - 0.5) ** 2) / 2
             q = ((2 - rule.gamma) * (x - 1) + (2 - 2 * rule.gamma) * 2 * (x - 0.5)) / 2
             x -= rule.eta * q
-            rule.see(loss)
-        gap = abs(found["x"] - x) + abs(found["server_lr"] - rule.eta)
-        what = f"{name}: {found['decays']} decays, x = {found['x']:.12g}; in plain Python {rule.decays}, {x:.12g}"
-        findings.append(Finding(found["decays"] == rule.decays and gap < 1e-10, gap, what))
+            rule.observe(loss)
+        gap = abs(run["x"] - x) + abs(run["server_lr"] - rule.eta)
+        what = f"{name}: {run['decays']} decays, x = {run['x']:.12g}; in plain Python {rule.decays}, {x:.12g}"
+        findings.append(Finding(run["decays"] == rule.decays and gap < 1e-10, gap, what))
     return findings
 
 
@@ -68,18 +68,18 @@ def _text_and_algorithm(xp: Any) -> list[Finding]:
     return findings
 
 
-def _follows(losses: tuple[float, ...], window: int, expected: list[int]) -> Inspection:
-    """lur's ``paper`` rule with P = 1, C = 0, Delta = 1/4: how many decays there are after each loss."""
+def _decays_after(losses: tuple[float, ...], window: int, expected: list[int]) -> Inspection:
+    """The number of decays after each loss, by the implementation's ``paper`` rule with P = 1, C = 0, Delta = 1/4."""
 
     def look(xp: Any) -> list[Finding]:
-        found = xp.decays_after(losses, window)
-        return [Finding(found == expected, 0.0, f"losses {losses}, W = {window}: decays so far {found}")]
+        decays = xp.decays_after(losses, window)
+        return [Finding(decays == expected, 0.0, f"losses {losses}, W = {window}: decays so far {decays}")]
 
     return Inspection(look)
 
 
 def _two_readings(xp: Any) -> list[Finding]:
-    """x_2 where round 1 would decay: with the new eta at once, or from the next round on."""
+    """x_2 if round 1 decays: with the new eta immediately, or from the next round on."""
     eta, beta, q = exact.rational("1/2"), exact.rational("9/10"), exact.rational(1)
     now, later = 1 - beta * eta * q, 1 - eta * q
     return [Finding(bool(now == later), 0.0, f"x = 1, q = 1, eta = 1/2, beta = 9/10: {now} or {later}")]
@@ -101,7 +101,7 @@ def _on_the_grid(xp: Any) -> list[Finding]:
 def _stall(xp: Any) -> list[Finding]:
     """f = x^2/2 from x_1 = 1 with Delta = 1, K = 1: losses cannot improve by Delta, so eta halves every round.
 
-    The product of (1 - eta_t) stays above 1 - sum eta_t, so the model never comes near 0, where a constant eta goes.
+    The product of (1 - eta_t) stays above 1 - sum eta_t, so the model never comes near 0, unlike with a constant eta.
     """
     x, eta, beta, delta, best = (exact.rational(v) for v in ("1", "1/10", "1/2", "1", "1000"))
     tuned, rate = x, eta
@@ -126,7 +126,7 @@ def _total_movement(xp: Any) -> list[Finding]:
         moved = 0.0
         for loss in losses:
             moved += rule.eta
-            rule.see(loss)
+            rule.observe(loss)
         bound = 1 / (1 - beta) + (losses[0] - min(losses)) // delta + 1
         findings.append(Finding(moved <= bound, moved / bound, f"run {trial}: {moved:.4g} of {bound:.4g}"))
     return findings
@@ -142,14 +142,14 @@ CLAIMS = (
         expected="FALSE",
         corrected=r"they differ at equality; the algorithm's rule (and line 1191's) is the one to use: decay iff "
         r"$\ell_t > \min_{j<t}\ell_j - \Delta$",
-        correction=(_follows((1.0, 0.75, 0.75, 0.5), 1, [0, 0, 1, 1]),),
+        correction=(_decays_after((1.0, 0.75, 0.75, 0.5), 1, [0, 0, 1, 1]),),
     ),
     Claim(
         id="D7a",
         label="alg:outerloop_decay",
         line=1148,
         statement=r"decay if $\ell_t > \min_{j<t}\ell_j - \Delta$, where at $t = 1$ the minimum is over nothing",
-        trial=(_follows((5.0, 9.0), 1, [0, 1]),),
+        trial=(_decays_after((5.0, 9.0), 1, [0, 1]),),
         expected="DEFINITION",
         definition=True,
         corrected=r"$\min\emptyset = +\infty$: no decay in round 1",
@@ -170,7 +170,7 @@ CLAIMS = (
         label="sec:practical_refinements",
         line=1181,
         statement=r"$\hat\ell_t = \frac1W\sum_{j=0}^{W-1}\ell_{t-j}$, also for $t < W$",
-        trial=(_follows((4.0, 2.0, 6.0, 1.0), 3, [0, 0, 1, 2]),),
+        trial=(_decays_after((4.0, 2.0, 6.0, 1.0), 3, [0, 0, 1, 2]),),
         expected="DEFINITION",
         definition=True,
         corrected=r"the mean over the $\min(t, W)$ losses there are; $f_t$ should be $\ell_t$",

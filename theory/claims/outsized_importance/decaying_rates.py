@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from theory.claims.claim import Claim, Space, Trial
 from theory.claims.outsized_importance.moments import (
+    averaging_factor,
     center_spread,
-    counted,
     extent,
-    messages_averaged,
+    integers,
     positive,
     share,
     squared,
@@ -31,7 +31,7 @@ def runs(*dims: dict[str, int]) -> Space:
 def rates(xp: Any, I: Any, slower: bool) -> tuple[Any, Any, Any, Any]:
     """mu, L, the times b + t and gamma_t for t = 1, ..., I.t; printed, or gamma_t = 1/(K L (b + t))."""
     mu, L = extent(xp, I.A)
-    time = 3 * (L / mu) ** 2 + counted(xp, 1, I.t)
+    time = 3 * (L / mu) ** 2 + integers(xp, 1, I.t)
     if slower:
         return mu, L, time, 1 / (I.K * L * time)
     decayed, cap = 1 / (L * time), xp.log(xp.array("2")[()]) / (I.K * mu)
@@ -69,7 +69,7 @@ def decaying_bound(xp: Any, I: Any, slower: bool, full: bool) -> Any:
     """(2 nu + m^2 sigma_c^2/12) / (b + t): m = K - 1, or 1 with the slower schedule."""
     mu, L, time, _ = rates(xp, I, slower)
     spread = center_spread(xp, I)
-    variance = (12 if slower else 18) * I.noise / (mu**2 * I.K * I.B) * messages_averaged(xp, I, full)
+    variance = (12 if slower else 18) * I.noise / (mu**2 * I.K * I.B) * averaging_factor(xp, I, full)
     if not full:
         variance = variance + 27 * (L / mu) ** 2 * spread / (2 * I.M)
     nu = xp.maximum(variance, time[0] * squared(I.x))

@@ -1,7 +1,7 @@
 """Section 6, first half: how far the surrogate's minimiser x*(gamma, Theta) is from x*.
 
 Distances and bounds (`theory.claims.outsized_importance.distance_bounds`) vanish with gamma and sigma_c, so they are tried as
-distance / bound <= 1 (`within`): the ratio stays sharp where they vanish.
+distance / bound <= 1 (`bounded_by`): the ratio stays sharp where they vanish.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +20,10 @@ from theory.claims.outsized_importance.distance_bounds import (
     displacement,
     drop,
     fedavg_distance_bound,
+    hessian_and_drop,
     hessians,
     heterogeneity_distance_bound,
     instance_optimal_bound,
-    losing,
     minimizer,
     minimizer_distance_bound,
     minimizer_distance_bound_sharp,
@@ -46,23 +46,23 @@ def from_average(xp: Any, I: Any, K: int) -> Any:
     return minimizer(xp, I.p, hessians(xp, I, I.gamma, (1,) * K), centred(xp, I))
 
 
-def within(where: Space, left: Side, right: Side) -> Trial:
-    """left <= right, tried as left / right <= 1; at the largest entry where the sides are arrays."""
+def bounded_by(instances: Space, left: Side, right: Side) -> Trial:
+    """left <= right, tried as left / right <= 1, at the largest entry if the sides are arrays."""
 
     def ratio(xp: Any, I: Any) -> Any:
-        found = left(xp, I) / right(xp, I)
-        return xp.maximum(*found) if np.ndim(found) else found
+        ratios = left(xp, I) / right(xp, I)
+        return xp.maximum(*ratios) if np.ndim(ratios) else ratios
 
-    return Trial(where, ratio, lambda xp, I: 1, "<=")
+    return Trial(instances, ratio, lambda xp, I: 1, "<=")
 
 
 def largest(A: Any) -> Any:
-    """L of clients being built."""
+    """L of clients that are being built."""
     return jnp.linalg.eigvalsh(A).max()
 
 
-def unequal(raw: Any, built: dict[str, Any], dims: dict[str, int]) -> Any:
-    """Two clients on a line, A_1 = 1 and A_2 > 1.01: a bound approached as L/mu -> 1 drowns in rounding there."""
+def two_unequal_clients(raw: Any, built: dict[str, Any], dims: dict[str, int]) -> Any:
+    """Two clients with d = 1, A_1 = 1 and A_2 > 1.01: as L/mu -> 1, rounding errors dominate the ratio."""
     return jnp.stack([1 + 0 * raw, 1.01 + jnp.exp(raw)])[:, None, None]
 
 
@@ -72,7 +72,7 @@ def surrogate(xp: Any, I: Any, x: Any, H: Any) -> Any:
 
 
 def _minimized(xp: Any, I: Any) -> Any:
-    """f~(x) - f~(x*(gamma, Theta)) less its quadratic form, and x*(gamma, Theta) by InnerLoop and by `displacement`."""
+    """f~(x) - f~(x*(gamma, Theta)) by its quadratic form, and x*(gamma, Theta) by InnerLoop and by `displacement`."""
     H = hessians(xp, I, I.gamma, I.theta)
     x_gamma = minimizer(xp, I.p, H, I.c)
     gap = I.x - x_gamma
@@ -84,9 +84,9 @@ def _predicted(xp: Any, I: Any) -> Any:
     H = hessians(xp, I, I.gamma, I.theta)
     gap = I.x - minimizer(xp, I.p, H, I.c)
     batches = [(xp.stack([A_i[None]] * I.K), xp.stack([c_i[None]] * I.K)) for A_i, c_i in zip(I.A, I.c, strict=True)]
-    message = xp.mean(I.p, xp.stack([xp.inner_loop(*batch, I.x, I.gamma, I.theta) for batch in batches]))
+    update = xp.mean(I.p, xp.stack([xp.inner_loop(*batch, I.x, I.gamma, I.theta) for batch in batches]))
     form = gap @ xp.mean(I.p, H) @ gap / 2
-    return xp.concatenate([xp.stack([form]), message, -shift(xp, I, 0 * I.gamma, I.gamma, I.theta)])
+    return xp.concatenate([xp.stack([form]), update, -shift(xp, I, 0 * I.gamma, I.gamma, I.theta)])
 
 
 def _asymptote(xp: Any, I: Any, weight: Callable[[Any], Any]) -> Any:
@@ -142,7 +142,7 @@ WEIGHTED_LINE = space("A c p gamma theta", (TWO,))
 UNEQUAL = space(
     "c p theta",
     (TWO,),
-    extra={"A": unequal, "gamma": lambda raw, built, dims: jax.nn.sigmoid(raw) / largest(built["A"])},
+    extra={"A": two_unequal_clients, "gamma": lambda raw, built, dims: jax.nn.sigmoid(raw) / largest(built["A"])},
     legal=lambda xp, I: spectrum(xp, I)[0] > 0 and I.gamma >= 0 and 1 - I.gamma * spectrum(xp, I)[1] > 0,
 )
 FEDAVG = space("A c p gamma", (TWO, {"d": 1, "n": 2, "K": 5}))
@@ -165,7 +165,7 @@ CLAIMS = (
         statement=r"for $0 < \gamma < 1/L$, $\tilde f(x, \gamma, \Theta_{1:K}) \le \frac{1}{2\gamma} "
         r"\mathbb{E}\|x - c_i\|^2$, which is the limit as $K \to \infty$ and has its minimum at $c$",
         trial=(
-            within(POINT, _surrogate_and_remainder, _limit_and_rate),
+            bounded_by(POINT, _surrogate_and_remainder, _limit_and_rate),
             Trial(
                 POINT,
                 left=lambda xp, I: _average_distance(xp, I) - _scaled_surrogate(xp, I),
@@ -204,12 +204,12 @@ CLAIMS = (
         r"$\|x^*(\gamma, \Theta_{1:K}) - c\| \le \sigma_c B(\tilde\kappa_K)$, which falls to 0 as $K \to \infty$, and "
         r"$\|x^*(\gamma, \Theta_{1:K}) - x^*\| \le \sigma_c (B(L/\mu) + B(\tilde\kappa_K))$",
         correction=(
-            within(
+            bounded_by(
                 FEDAVG_LINE,
                 lambda xp, I: xp.norm(from_average(xp, I, I.K)),
                 lambda xp, I: one_shot_bound(xp, I, I.K),
             ),
-            within(
+            bounded_by(
                 FEDAVG_PLANE,
                 distance(fedavg),
                 lambda xp, I: one_shot_bound(xp, I, 1) + one_shot_bound(xp, I, I.K),
@@ -235,7 +235,7 @@ CLAIMS = (
         line=1547,
         statement=r"$\mathbb{E}[A_i]^{-1} \preceq \mathbb{E}[A_i^{-1}]$",
         trial=(
-            within(
+            bounded_by(
                 space("A p x", ({"d": 1, "n": 2}, {"d": 2, "n": 2})),
                 lambda xp, I: I.x @ xp.solve(xp.mean(I.p, I.A), I.x),
                 lambda xp, I: I.x @ xp.mean(I.p, xp.stack([xp.inverse(A_i) for A_i in I.A])) @ I.x,
@@ -268,7 +268,7 @@ CLAIMS = (
         statement=r"for $\gamma \in [0, 1/L]$ and $K \ge 1$, $\frac{\phi_{K,L}(\gamma)}{\phi_{K,\mu}(\gamma)} \le "
         r"\frac{L}{\mu}$",
         trial=(
-            within(
+            bounded_by(
                 space("A gamma", (TWO, {"d": 1, "n": 2, "K": 20})),
                 lambda xp, I: condition_number(*spectrum(xp, I), I.gamma, I.K),
                 lambda xp, I: spectrum(xp, I)[1] / spectrum(xp, I)[0],
@@ -283,7 +283,7 @@ CLAIMS = (
         statement=r"for $\gamma < 1/L$, $\|x^*(\gamma, \Theta) - x^*\| \le \frac{L\sigma_c}{\mu}"
         r"\left(1 + \frac{\sigma_A}{\mu}\right)\frac{1 - \chi(\gamma, \Theta)}{\chi(\gamma, \Theta)}$",
         trial=(
-            within(
+            bounded_by(
                 WEIGHTED,
                 distance(lambda I: I.theta),
                 lambda xp, I: minimizer_distance_bound(constants(xp, I), I.gamma, I.theta),
@@ -302,12 +302,12 @@ CLAIMS = (
         r"knows $A_i$, $P$ and $\sigma_c$ is $\sigma_c\|\mathbb{E}[W_iW_i^\top]\|^{1/2}$, "
         r"$W_i = \tilde A^{-1}\tilde A_i - A^{-1}A_i$",
         correction=(
-            within(
+            bounded_by(
                 UNEQUAL,
                 distance(lambda I: I.theta),
                 lambda xp, I: minimizer_distance_bound_sharp(constants(xp, I), I.gamma, I.theta),
             ),
-            within(
+            bounded_by(
                 WEIGHTED_LINE,
                 distance(lambda I: I.theta),
                 lambda xp, I: instance_optimal_bound(xp, I, displacement(xp, I, 0 * I.gamma, I.gamma, I.theta)),
@@ -324,7 +324,7 @@ CLAIMS = (
         r"\left(1 + \frac{\sigma_A}{\mu}\right)\frac{LK - \phi_{K,L}(\gamma)}{\phi_{K,\mu}(\gamma)}$, tighter than "
         r"Theorem optima_distance",
         trial=(
-            within(
+            bounded_by(
                 FEDAVG,
                 distance(fedavg),
                 lambda xp, I: fedavg_distance_bound(constants(xp, I), I.gamma, I.K),
@@ -341,7 +341,7 @@ CLAIMS = (
         corrected=r"also $\sigma_c\sigma_A \frac{K}{\phi_{K,\mu}}\left(1 - \frac{\phi_{K,L}}{KL}\right)"
         r"\left(2 + \frac{L}{\mu}\right)$, which vanishes with $\sigma_A$ as the distance does",
         correction=(
-            within(
+            bounded_by(
                 FEDAVG_LINE,
                 distance(fedavg),
                 lambda xp, I: heterogeneity_distance_bound(constants(xp, I), I.gamma, I.K),
@@ -368,12 +368,12 @@ CLAIMS = (
             Trial(
                 BIASED,
                 left=lambda xp, I: I.A[0] - _bias(xp, I),
-                right=lambda xp, I: losing(xp, I.A[0], fedavg(I), 0 * I.gamma, I.gamma)[1] / I.K,
+                right=lambda xp, I: hessian_and_drop(xp, I.A[0], fedavg(I), 0 * I.gamma, I.gamma)[1] / I.K,
                 relation="==",
             ),
-            within(
+            bounded_by(
                 BIASED,
-                lambda xp, I: xp.operator_norm(losing(xp, I.A[0], fedavg(I), 0 * I.gamma, I.gamma)[1]),
+                lambda xp, I: xp.operator_norm(hessian_and_drop(xp, I.A[0], fedavg(I), 0 * I.gamma, I.gamma)[1]),
                 lambda xp, I: drop(fedavg(I), spectrum(xp, I)[1], 0 * I.gamma, I.gamma),
             ),
         ),

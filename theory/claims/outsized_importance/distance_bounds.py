@@ -2,7 +2,7 @@
 
 Each is a small function of the constants (mu, L, sigma_A, sigma_c), the rates and Theta, in either arithmetic. A
 distance and its bound vanish with gamma, so both are written without differences of near equals: `slope` for numbers,
-`losing` for matrices.
+`hessian_and_drop` for matrices.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,14 @@ from theory.claims.outsized_importance.properties import phi
 
 
 class Constants(NamedTuple):
-    """The constants of Assumptions 1 and 2, as small as the clients allow."""
+    """The tightest constants of Assumptions 1 and 2.
+
+    Attributes:
+      mu: the smallest eigenvalue of all A_i.
+      L: the largest eigenvalue of all A_i.
+      sigma_A: root mean square of ||A_i - E[A_i]||.
+      sigma_c: root mean square of ||c_i - E[c_i]||.
+    """
 
     mu: Any
     L: Any
@@ -59,7 +66,7 @@ def drop(theta: Sequence[Any], lam: Any, gamma1: Any, gamma2: Any) -> Any:
     return (gamma2 - gamma1) * lam**2 * slope(theta, 1 - gamma1 * lam, 1 - gamma2 * lam)
 
 
-def losing(xp: Any, A: Any, theta: Sequence[Any], gamma1: Any, gamma2: Any) -> tuple[Any, Any]:
+def hessian_and_drop(xp: Any, A: Any, theta: Sequence[Any], gamma1: Any, gamma2: Any) -> tuple[Any, Any]:
     """B_1 = Q(gamma1) A and C = Q(gamma1) A - Q(gamma2) A of one matrix or a stack: `series` and `drop` of matrices."""
     one = xp.eye(A.shape[-1])
     u, v = one - gamma1 * A, one - gamma2 * A
@@ -79,14 +86,14 @@ def centred(xp: Any, I: Any) -> Any:
     return I.c - xp.mean(I.p, I.c)
 
 
-def moved(xp: Any, p: Any, W: Any, c: Any) -> Any:
+def mean_product(xp: Any, p: Any, W: Any, c: Any) -> Any:
     """E[W_i c_i]."""
     return xp.mean(p, (W @ c[..., None])[..., 0])
 
 
 def minimizer(xp: Any, p: Any, H: Any, c: Any) -> Any:
     """E[H_i]^{-1} E[H_i c_i]: x* for H_i = A_i, x*(gamma, Theta) for H_i = Q_i A_i (Lemma opt_point)."""
-    return xp.solve(xp.mean(p, H), moved(xp, p, H, c))
+    return xp.solve(xp.mean(p, H), mean_product(xp, p, H, c))
 
 
 def displacement(xp: Any, I: Any, gamma1: Any, gamma2: Any, theta: Sequence[Any]) -> Any:
@@ -94,14 +101,14 @@ def displacement(xp: Any, I: Any, gamma1: Any, gamma2: Any, theta: Sequence[Any]
 
     Written as B_2^{-1} (C_i - C B_1^{-1} B_{i,1}) with C_i = B_{i,1} - B_{i,2}, which is small where W_i is.
     """
-    B1, C = losing(xp, I.A, theta, gamma1, gamma2)
+    B1, C = hessian_and_drop(xp, I.A, theta, gamma1, gamma2)
     mean_B1, mean_C = xp.mean(I.p, B1), xp.mean(I.p, C)
     return xp.inverse(mean_B1 - mean_C) @ (C - mean_C @ xp.inverse(mean_B1) @ B1)
 
 
 def shift(xp: Any, I: Any, gamma1: Any, gamma2: Any, theta: Sequence[Any]) -> Any:
     """x*(gamma1, Theta) - x*(gamma2, Theta)."""
-    return moved(xp, I.p, displacement(xp, I, gamma1, gamma2, theta), centred(xp, I))
+    return mean_product(xp, I.p, displacement(xp, I, gamma1, gamma2, theta), centred(xp, I))
 
 
 def condition_number(mu: Any, L: Any, gamma: Any, K: int) -> Any:
@@ -114,28 +121,33 @@ def chi(theta: Sequence[Any], gamma: Any, L: Any) -> Any:
     return series(theta, 1 - gamma * L) / series(theta, 1 + 0 * gamma)
 
 
-def minimizer_distance_bound(of: Constants, gamma: Any, theta: Sequence[Any]) -> Any:
+def minimizer_distance_bound(const: Constants, gamma: Any, theta: Sequence[Any]) -> Any:
     """(L sigma_c / mu)(1 + sigma_A / mu)(1 - chi) / chi (Theorem optima_distance)."""
-    lost = of.L * gamma * slope(theta, 1 + 0 * gamma, 1 - gamma * of.L) / series(theta, 1 - gamma * of.L)
-    return of.L * of.sigma_c / of.mu * (1 + of.sigma_A / of.mu) * lost
+    lost = const.L * gamma * slope(theta, 1 + 0 * gamma, 1 - gamma * const.L) / series(theta, 1 - gamma * const.L)
+    return const.L * const.sigma_c / const.mu * (1 + const.sigma_A / const.mu) * lost
 
 
-def minimizer_distance_bound_sharp(of: Constants, gamma: Any, theta: Sequence[Any]) -> Any:
-    """The same with (1 - chi_mu) / (2 chi_mu), chi_mu = s(L) / s(mu), in the place of (1 - chi) / chi."""
-    u, v = 1 - gamma * of.mu, 1 - gamma * of.L
-    lost = (of.L - of.mu) * gamma * slope(theta, u, v) / series(theta, v)
-    return of.L * of.sigma_c / of.mu * (1 + of.sigma_A / of.mu) * lost / 2
+def minimizer_distance_bound_sharp(const: Constants, gamma: Any, theta: Sequence[Any]) -> Any:
+    """The same with (1 - chi_mu) / (2 chi_mu), chi_mu = s(L) / s(mu), in place of (1 - chi) / chi."""
+    u, v = 1 - gamma * const.mu, 1 - gamma * const.L
+    lost = (const.L - const.mu) * gamma * slope(theta, u, v) / series(theta, v)
+    return const.L * const.sigma_c / const.mu * (1 + const.sigma_A / const.mu) * lost / 2
 
 
-def fedavg_distance_bound(of: Constants, gamma: Any, K: int) -> Any:
+def fedavg_distance_bound(const: Constants, gamma: Any, K: int) -> Any:
     """sigma_c (1 + sigma_A / mu)(L K - phi_{K,L}) / phi_{K,mu} (Theorem optima_distance_fedavg)."""
-    return of.sigma_c * (1 + of.sigma_A / of.mu) * drop((1,) * K, of.L, 0 * gamma, gamma) / phi(K, of.mu, gamma)
+    return (
+        const.sigma_c
+        * (1 + const.sigma_A / const.mu)
+        * drop((1,) * K, const.L, 0 * gamma, gamma)
+        / phi(K, const.mu, gamma)
+    )
 
 
-def heterogeneity_distance_bound(of: Constants, gamma: Any, K: int) -> Any:
-    """sigma_c sigma_A (K / phi_{K,mu})(1 - phi_{K,L} / (K L))(2 + L / mu): vanishes with sigma_A, as the distance."""
-    lost = drop((1,) * K, of.L, 0 * gamma, gamma) / of.L
-    return of.sigma_c * of.sigma_A * lost / phi(K, of.mu, gamma) * (2 + of.L / of.mu)
+def heterogeneity_distance_bound(const: Constants, gamma: Any, K: int) -> Any:
+    """sigma_c sigma_A (K / phi_{K,mu})(1 - phi_{K,L} / (K L))(2 + L / mu): vanishes with sigma_A, like the distance."""
+    lost = drop((1,) * K, const.L, 0 * gamma, gamma) / const.L
+    return const.sigma_c * const.sigma_A * lost / phi(K, const.mu, gamma) * (2 + const.L / const.mu)
 
 
 def instance_optimal_bound(xp: Any, I: Any, W: Any) -> Any:
@@ -154,24 +166,24 @@ def largest_rate(xp: Any, eps: Any, K: int, lam: Any) -> Any:
     return -xp.log(1 - eps) / (K * lam)
 
 
-def epsilon_distance_bound(of: Constants, eps: Any) -> Any:
+def epsilon_distance_bound(const: Constants, eps: Any) -> Any:
     """sigma_c (1 + sigma_A / mu)(L / mu) eps / (1 - eps) (Corollary optima_distance_fedavg)."""
-    return of.sigma_c * (1 + of.sigma_A / of.mu) * of.L / of.mu * eps / (1 - eps)
+    return const.sigma_c * (1 + const.sigma_A / const.mu) * const.L / const.mu * eps / (1 - eps)
 
 
-def rate_distance_bound(of: Constants, gamma1: Any, gamma2: Any, K: int) -> Any:
+def rate_distance_bound(const: Constants, gamma1: Any, gamma2: Any, K: int) -> Any:
     """sigma_c (1 + phi_L(gamma2) / phi_mu(gamma2))(phi_L(gamma1) - phi_L(gamma2)) / phi_mu(gamma1): the theorem."""
-    lost = drop((1,) * K, of.L, gamma1, gamma2)
-    return of.sigma_c * (1 + condition_number(of.mu, of.L, gamma2, K)) * lost / phi(K, of.mu, gamma1)
+    lost = drop((1,) * K, const.L, gamma1, gamma2)
+    return const.sigma_c * (1 + condition_number(const.mu, const.L, gamma2, K)) * lost / phi(K, const.mu, gamma1)
 
 
-def rate_distance_bound_linear(of: Constants, gamma1: Any, gamma2: Any) -> Any:
+def rate_distance_bound_linear(const: Constants, gamma1: Any, gamma2: Any) -> Any:
     """2 sigma_c (L^3 / mu^2)(gamma2 - gamma1) (Corollary distance_optima_gamma, false for large K)."""
-    return 2 * of.sigma_c * of.L**3 / of.mu**2 * (gamma2 - gamma1)
+    return 2 * const.sigma_c * const.L**3 / const.mu**2 * (gamma2 - gamma1)
 
 
 def condition_fall(mu: Any, L: Any, gamma1: Any, gamma2: Any, K: int) -> Any:
-    """kappa_1 - kappa_2, `condition_number` at gamma1 less at gamma2: twice the sharp bound, over sigma_c."""
+    """kappa_1 - kappa_2, `condition_number` at gamma1 minus at gamma2: twice the sharp bound, over sigma_c."""
     high, low = phi(K, L, gamma1), phi(K, mu, gamma1)
     lost = drop((1,) * K, L, gamma1, gamma2) * low - drop((1,) * K, mu, gamma1, gamma2) * high
     return lost / (low * phi(K, mu, gamma2))
@@ -183,5 +195,5 @@ def condition_fall_linear(mu: Any, L: Any, gamma1: Any, gamma2: Any, K: int) -> 
 
 
 def condition_fall_log(xp: Any, mu: Any, L: Any, gamma1: Any, gamma2: Any) -> Any:
-    """(L / mu) ln(gamma2 / gamma1), at least `condition_fall` whatever K."""
+    """(L / mu) ln(gamma2 / gamma1), at least `condition_fall` for every K."""
     return L / mu * xp.log(gamma2 / gamma1)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from theory.claims.claim import Claim, Space, Trial
-from theory.claims.outsized_importance.distance import distance, largest, unequal, within
+from theory.claims.outsized_importance.distance import bounded_by, distance, largest, two_unequal_clients
 from theory.claims.outsized_importance.distance_bounds import (
     centred,
     condition_fall,
@@ -18,12 +18,12 @@ from theory.claims.outsized_importance.distance_bounds import (
     displacement,
     drop,
     epsilon_distance_bound,
+    hessian_and_drop,
     hessians,
     instance_optimal_bound,
     largest_rate,
-    losing,
+    mean_product,
     minimizer,
-    moved,
     rate_distance_bound,
     rate_distance_bound_linear,
     shift,
@@ -100,7 +100,7 @@ def second_moments(xp: Any, I: Any, B: Any) -> tuple[Any, Any]:
 
 def _scaled(xp: Any, I: Any) -> Any:
     """B_{i,2} = K^{-1} Q_i(gamma2, Theta_{1:K}) A_i."""
-    return losing(xp, I.A, fedavg(I), I.gamma2, I.gamma2)[0] / I.K
+    return hessian_and_drop(xp, I.A, fedavg(I), I.gamma2, I.gamma2)[0] / I.K
 
 
 def _root_mean_square(xp: Any, I: Any) -> Any:
@@ -111,7 +111,7 @@ def _root_mean_square(xp: Any, I: Any) -> Any:
 
 def _extremes(xp: Any, I: Any) -> Any:
     """lambda_max(C), and the bound on it less lambda_min(C), which exceeds the bound unless C is positive."""
-    eigenvalues = xp.eigvalsh(losing(xp, I.A[0], fedavg(I), I.gamma1, I.gamma2)[1])
+    eigenvalues = xp.eigvalsh(hessian_and_drop(xp, I.A[0], fedavg(I), I.gamma1, I.gamma2)[1])
     return xp.stack([eigenvalues[-1], drop(fedavg(I), spectrum(xp, I)[1], I.gamma1, I.gamma2) - eigenvalues[0]])
 
 
@@ -141,7 +141,7 @@ CLAIMS = (
         statement=r"for $0 \le \epsilon \le 1 - e^{-K}$ and $\gamma \le \frac{\ln(1/(1-\epsilon))}{K\lambda}$, "
         r"$\phi_{K,\lambda}(\gamma) \ge (1 - \epsilon)K\lambda$",
         trial=(
-            within(
+            bounded_by(
                 EIGENVALUE,
                 lambda xp, I: (1 - I.eps) * I.K * I.A[0, 0, 0],
                 lambda xp, I: phi(I.K, I.A[0, 0, 0], I.gamma),
@@ -151,7 +151,7 @@ CLAIMS = (
         assumptions=("K >= 1", "gamma >= 0"),
         corrected=r"sharper: $\phi_{K,\lambda}(\gamma) \ge K\lambda\,\epsilon / \ln(1/(1-\epsilon))$",
         correction=(
-            within(
+            bounded_by(
                 EIGENVALUE,
                 lambda xp, I: I.eps,
                 lambda xp, I: largest_rate(xp, I.eps, I.K, I.A[0, 0, 0]) * phi(I.K, I.A[0, 0, 0], I.gamma),
@@ -167,7 +167,7 @@ CLAIMS = (
         statement=r"for $\epsilon \le 1 - e^{-K}$ and $\gamma \le \frac{\ln(1/(1-\epsilon))}{KL}$, "
         r"$\phi_{K,L}(\gamma) \ge (1-\epsilon)KL$ and $\phi_{K,\mu}(\gamma) \ge (1-\epsilon)K\mu$",
         trial=(
-            within(
+            bounded_by(
                 small_rates("A", {**LINE, "K": 2}, {**LINE, "K": 10}),
                 lambda xp, I: xp.stack([(1 - I.eps) * I.K * lam for lam in spectrum(xp, I)]),
                 lambda xp, I: xp.stack([phi(I.K, lam, I.gamma) for lam in spectrum(xp, I)]),
@@ -184,7 +184,7 @@ CLAIMS = (
         r"$\|x^*(\gamma, \Theta_{1:K}) - x^*\| \le \sigma_c\left(1 + \frac{\sigma_A}{\mu}\right)\frac{L}{\mu}"
         r"\frac{\epsilon}{1 - \epsilon}$",
         trial=(
-            within(
+            bounded_by(
                 small_rates("A c p", {**LINE, "K": 2}, {**LINE, "K": 20}),
                 distance(fedavg),
                 lambda xp, I: epsilon_distance_bound(constants(xp, I), I.eps),
@@ -202,7 +202,7 @@ CLAIMS = (
         r"\le \sigma_c\left(1 + \frac{\phi_{K,L}(\gamma_2)}{\phi_{K,\mu}(\gamma_2)}\right)"
         r"\frac{\phi_{K,L}(\gamma_1) - \phi_{K,L}(\gamma_2)}{\phi_{K,\mu}(\gamma_1)}$",
         trial=(
-            within(
+            bounded_by(
                 two_rates("A c p", {**LINE, "K": 2}, {**LINE, "K": 5}),
                 drift,
                 lambda xp, I: rate_distance_bound(constants(xp, I), I.gamma1, I.gamma2, I.K),
@@ -213,7 +213,7 @@ CLAIMS = (
         corrected=r"the best bound that knows $A_i$, $P$ and $\sigma_c$: $\sigma_c\|\mathbb{E}[W_iW_i^\top]\|^{1/2}$, "
         r"$W_i = B_1^{-1}B_{i,1} - B_2^{-1}B_{i,2}$",
         correction=(
-            within(
+            bounded_by(
                 two_rates("A c p", {**LINE, "K": 2}),
                 drift,
                 lambda xp, I: instance_optimal_bound(xp, I, displacement(xp, I, I.gamma1, I.gamma2, fedavg(I))),
@@ -241,14 +241,14 @@ CLAIMS = (
         r"$\|\mathbb{E}[(B_{i,2} - B_2)(c_i - c)]\| \le \sigma_c \|\mathbb{E}[B_{i,2}^2]\|^{1/2} \le "
         r"\sigma_c \phi_{K,L}(\gamma_2)/K$",
         correction=(
-            within(
+            bounded_by(
                 _diagonal({"d": 4, "n": 4, "K": 1}),
                 lambda xp, I: 3 * second_moments(xp, I, I.A)[0],
                 lambda xp, I: 4 * second_moments(xp, I, I.A)[1],
             ),
-            within(
+            bounded_by(
                 two_rates("A c p", {"d": 2, "n": 2, "K": 2}),
-                lambda xp, I: xp.norm(moved(xp, I.p, _scaled(xp, I), centred(xp, I))),
+                lambda xp, I: xp.norm(mean_product(xp, I.p, _scaled(xp, I), centred(xp, I))),
                 lambda xp, I: xp.sqrt(spread(xp, I)) * _root_mean_square(xp, I),
             ),
         ),
@@ -274,10 +274,10 @@ CLAIMS = (
                 left=lambda xp, I: (
                     xp.distortion(I.A, I.gamma1, fedavg(I)) @ I.A - xp.distortion(I.A, I.gamma2, fedavg(I)) @ I.A
                 ),
-                right=lambda xp, I: losing(xp, I.A, fedavg(I), I.gamma1, I.gamma2)[1],
+                right=lambda xp, I: hessian_and_drop(xp, I.A, fedavg(I), I.gamma1, I.gamma2)[1],
                 relation="==",
             ),
-            within(
+            bounded_by(
                 two_rates("A", {**ONE, "K": 2}, {"d": 2, "n": 1, "K": 5}),
                 _extremes,
                 lambda xp, I: drop(fedavg(I), spectrum(xp, I)[1], I.gamma1, I.gamma2),
@@ -315,12 +315,12 @@ CLAIMS = (
                 right=lambda xp, I: condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K),
                 relation="==",
             ),
-            within(
-                two_rates("c p", {**LINE, "K": 2}, A=unequal),
+            bounded_by(
+                two_rates("c p", {**LINE, "K": 2}, A=two_unequal_clients),
                 drift,
                 lambda xp, I: xp.sqrt(spread(xp, I)) * condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K) / 2,
             ),
-            within(
+            bounded_by(
                 two_rates("A", {**LINE, "K": 10}),
                 lambda xp, I: condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K),
                 lambda xp, I: xp.stack(
@@ -351,7 +351,7 @@ CLAIMS = (
         corrected=r"$\phi_{K,L}(\gamma_1) - \phi_{K,L}(\gamma_2) \le \min\{K/2, 1/(\gamma_1 L)\}\,\phi_{K,L}(\gamma_1)"
         r"L(\gamma_2 - \gamma_1)$ for $K \ge 2$",
         correction=(
-            within(
+            bounded_by(
                 two_rates("A", {**ONE, "K": 2}, {**ONE, "K": 10}),
                 lambda xp, I: drop(fedavg(I), I.A[0, 0, 0], I.gamma1, I.gamma2) * xp.stack([2, I.gamma1]),
                 lambda xp, I: (
@@ -369,7 +369,7 @@ CLAIMS = (
         statement=r"if $\gamma_t = c/t$, then $\|x^*(\gamma_{t+1}, \Theta_{1:K}) - x^*(\gamma_t, \Theta_{1:K})\| \le "
         r"O(1/t^2)$",
         trial=(
-            within(
+            bounded_by(
                 decaying(2, 20),
                 _step,
                 lambda xp, I: condition_fall_linear(*spectrum(xp, I), _later(I), I.gamma, I.K) / 2,
@@ -380,7 +380,7 @@ CLAIMS = (
         corrected=r"for $t > cL$, at most $\sigma_c\frac{L}{\mu}\min\left\{\frac{(K-1)cL}{4t(t+1)}, "
         r"\frac12\ln(1 + \frac1t)\right\}$: $O(K/t^2)$, and $O(1/t)$ uniformly in $K$",
         correction=(
-            within(
+            bounded_by(
                 decaying(20),
                 _step,
                 lambda xp, I: condition_fall_log(xp, *spectrum(xp, I), _later(I), I.gamma) / 2,

@@ -36,22 +36,22 @@ def _vary_steps(xp: Any) -> list[Finding]:
     """gamma = 1/2, K = 1..64, in fractions; and that the distance rises to 1/12."""
     findings, last = [], exact.rational(-1)
     for K in range(1, 65):
-        found = worked(exact, exact.rational("1/2"), K)
+        values = worked(exact, exact.rational("1/2"), K)
         two = exact.rational(2)
         printed = [
             2 - 1 / two ** (K - 1), exact.rational(1), None,
             (3 * two**K - 2) / (two ** (K + 2) - 2), (two**K - 2) / (6 * (two ** (K + 1) - 1)),
         ]  # fmt: skip
-        agrees = all(p is None or p == f for p, f in zip(printed, found, strict=True))
-        distance = found[4]
+        agrees = all(p is None or p == f for p, f in zip(printed, values, strict=True))
+        distance = values[4]
         rises = last < distance < exact.rational("1/12")
-        findings.append(Finding(agrees and bool(rises), 0.0, f"K = {K}: argmin {found[3]}, distance {distance}"))
+        findings.append(Finding(agrees and bool(rises), 0.0, f"K = {K}: argmin {values[3]}, distance {distance}"))
         last = distance
     return findings
 
 
 def _density(xp: Any) -> list[Finding]:
-    """The closed integrals against quadrature, and against where lur's LocalUpdate really converges."""
+    """The closed integrals against quadrature, and against the limit of the implementation's LocalUpdate."""
     findings = []
     nodes, mass = examples.density_nodes(16)
     findings.append(_close("total mass of the density 8i/15 on [1/2, 2]", float(mass.sum()), 1.0))
@@ -133,7 +133,7 @@ def _variance_falls(xp: Any) -> list[Finding]:
 
 
 def message_variance(xp: Any, I: Any) -> Any:
-    """Var of the message with M = 1, gamma = 0, Theta_{1:K}: which client is all that is random."""
+    """Var of the update with M = 1, gamma = 0, Theta_{1:K}: only the choice of the client is random."""
     messages = xp.stack(
         [
             xp.inner_loop(xp.stack([I.A[i][None]] * I.K), xp.stack([I.c[i][None]] * I.K), I.x, 0 * I.x[0], (1,) * I.K)

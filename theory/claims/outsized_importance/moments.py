@@ -1,8 +1,8 @@
 """The first two moments of LocalUpdate's iterates, in any arithmetic, for the claims of Section 7.
 
 Gradient noise is additive with covariance G^2 e_1 e_1^T / B, the kind that Assumption 3 allows (A3a); `noise` is G^2.
-`x` is where the start is from the surrogate minimiser, x_1 - x_gamma^*. `theory.convergence` has the same recursion for
-use; this one runs on fractions too.
+`x` is the start relative to the surrogate minimiser, x_1 - x_gamma^*. `theory.moments` has the same recursion in jax;
+this one also runs on fractions.
 """
 
 from typing import Any, NamedTuple
@@ -47,12 +47,12 @@ def center_spread(xp: Any, I: Any) -> Any:
     return xp.mean(I.p, xp.stack([squared(c - xp.mean(I.p, I.c)) for c in I.c]))
 
 
-def act(matrices: Any, vectors: Any) -> Any:
+def apply_each(matrices: Any, vectors: Any) -> Any:
     """M_i v_i for every i."""
     return (matrices @ vectors[..., None])[..., 0]
 
 
-def solved(xp: Any, A: Any, b: Any) -> Any:
+def solve_small(xp: Any, A: Any, b: Any) -> Any:
     """A^{-1} b, by Cramer's rule for d <= 2."""
     if len(b) == 1:
         return b / A[0]
@@ -68,9 +68,16 @@ def outers(vectors: Any) -> Any:
 
 
 class Surrogate(NamedTuple):
-    """What a round does to x - x_gamma^*: client Hessians H_i = Q_i A_i, H = E[H_i], h_i = H_i(x_gamma^* - c_i), noise.
+    """What a round does to x - x_gamma^*.
 
-    mu and L are mu_gamma and L_gamma; C_i is the covariance that gradient noise gives the message of client i.
+    Attributes:
+      mu: mu_gamma.
+      L: L_gamma.
+      H_i: client Hessians Q_i A_i.
+      H: their mean E[H_i].
+      h_i: H_i (x_gamma^* - c_i).
+      x: x_gamma^*.
+      C_i: the covariance that gradient noise gives the update of client i.
     """
 
     mu: Any
@@ -96,11 +103,11 @@ def _surrogate(xp: Any, I: Any) -> Surrogate:
     v = xp.stack([xp.eye(I.d)[0]] * I.n)
     C_i = outers(v)
     for _ in range(I.K - 1):
-        term, v = term @ step, act(step, v)
+        term, v = term @ step, apply_each(step, v)
         H_i, C_i = H_i + term, C_i + outers(v)
     H = xp.mean(I.p, H_i)
-    x = solved(xp, H, xp.mean(I.p, act(H_i, I.c)))
-    h_i = act(H_i, x - I.c)
+    x = solve_small(xp, H, xp.mean(I.p, apply_each(H_i, I.c)))
+    h_i = apply_each(H_i, x - I.c)
     return Surrogate(phi(I.K, mu, I.gamma), phi(I.K, L, I.gamma), H_i, H, h_i, x, I.noise * C_i / I.B)
 
 
@@ -132,12 +139,12 @@ def sigma_star(xp: Any, I: Any, s: Surrogate) -> Any:
     return trace(xp.mean(I.p, outers(s.h_i) + s.C_i)) / I.M
 
 
-def messages_averaged(xp: Any, I: Any, full: bool) -> Any:
-    """1/M, or sum_i p_i^2 with full participation: what averaging leaves of the clients' own noise."""
+def averaging_factor(xp: Any, I: Any, full: bool) -> Any:
+    """1/M, or sum_i p_i^2 with full participation: the factor by which averaging reduces the clients' noise."""
     return xp.total(I.p * I.p) if full else xp.array("1")[()] / I.M
 
 
-def counted(xp: Any, first: int, last: int) -> Any:
+def integers(xp: Any, first: int, last: int) -> Any:
     """first, ..., last as numbers."""
     return xp.array(list(range(first, last + 1)))
 

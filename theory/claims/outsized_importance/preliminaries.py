@@ -16,8 +16,8 @@ def _steps_of_theta(xp: Any) -> list[Finding]:
     findings = []
     for theta in cases:
         expected = max((k for k, value in enumerate(theta, start=1) if value > 0), default=0)
-        found = xp.steps(theta)
-        findings.append(Finding(found == expected, abs(found - expected), f"K({theta}) = {found}"))
+        steps = xp.steps(theta)
+        findings.append(Finding(steps == expected, abs(steps - expected), f"K({theta}) = {steps}"))
     return findings
 
 
@@ -39,7 +39,7 @@ SCALAR = space("A c x", ({"d": 1, "n": 1},))
 
 
 def _real_root(xp: Any) -> list[Finding]:
-    """Whether A^{1/2} is real: for A = 1, and for A = -1, which is as symmetric."""
+    """Whether A^{1/2} is real: for A = 1, and for A = -1, which is symmetric too."""
     findings = []
     for entry in ("1", "-1"):
         value = exact.rational(entry)
