@@ -153,7 +153,7 @@ def collectives(case: Case, processes: int, devices: int) -> list[Any]:
 def compare_shapes(case: Case, report: Callable[[str], None]) -> list[dict[str, Any]]:
     """Prints the first table and returns its rows."""
     report(f"{case.task}: M = {case.M}, {case.rounds} rounds")
-    report("| processes x devices | rounds/s | difference from 1 x 1 | collectives a round |")
+    report("| processes x devices | rounds/s | difference from 1 x 1 | collectives per round |")
     report("|---|---|---|---|")
     first, rows = None, []
     for processes, devices in SHAPES:

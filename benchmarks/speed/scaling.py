@@ -78,7 +78,7 @@ def combine(a: RoundCost, b: RoundCost) -> RoundCost:
 def describe(cost: RoundCost) -> str:
     """A cost as a line of text."""
     sizes = f"M = {cost.M}, K = {cost.K}, B = {cost.B}"
-    return f"{sizes}: {cost.seconds:.4g} s a round, peak {cost.memory / 2**20:.0f} MB"
+    return f"{sizes}: {cost.seconds:.4g} s per round, peak {cost.memory / 2**20:.0f} MB"
 
 
 def draw(task: str, growths: Sequence[Growth], folder: Path) -> tuple[Path, Path]:

@@ -16,7 +16,7 @@ def test_exponents_of_power_laws():
     growths = scaling.measure("femnist", lines.append, power_law)
     assert [growth.along for growth in growths] == ["M", "K", "B"]
     assert [growth.exponent for growth in growths] == pytest.approx([1, 0.5, 2])
-    assert lines[0] == "M = 4, K = 4, B = 20: 3.2 s a round, peak 1 MB"
+    assert lines[0] == "M = 4, K = 4, B = 20: 3.2 s per round, peak 1 MB"
     assert "time grows as K^0.50" in lines
 
 
