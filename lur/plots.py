@@ -1,11 +1,14 @@
-"""One look for all figures: colour-blind safe, labelled in the paper's symbols, saved as vector and PNG."""
+"""The style of all figures: colour-blind safe colours, saved as SVG and PNG.
+
+matplotlib is imported when a figure is drawn.
+"""
 
 from pathlib import Path
 from typing import Any
 
 from lur._extras import optional_imports
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito's palette
 
 STYLE: Any = {
     "axes.grid": True,
@@ -22,7 +25,7 @@ STYLE: Any = {
 
 
 def use() -> None:
-    """The house style for all figures of a notebook."""
+    """Apply the style to all figures of a notebook."""
     with optional_imports("lur.plots"):
         import matplotlib.pyplot as plt
         from cycler import cycler
@@ -31,7 +34,12 @@ def use() -> None:
 
 
 def panels(columns: int, **options: Any) -> tuple[Any, Any]:
-    """A figure with a row of panels in the house style, drawn without a display."""
+    """Return a figure with a row of panels, and its axes. The figure needs no display.
+
+    Args:
+      columns: the number of panels.
+      **options: arguments of `matplotlib.figure.Figure.subplots`.
+    """
     with optional_imports("lur.plots"):
         from cycler import cycler
         from matplotlib import rc_context
@@ -44,12 +52,21 @@ def panels(columns: int, **options: Any) -> tuple[Any, Any]:
 
 
 def save(figure: Any, folder: Path, name: str) -> tuple[Path, Path]:
-    """Write NAME.svg and NAME.png into a folder, made if it is not there. The same figure is the same bytes."""
+    """Write a figure as NAME.svg and NAME.png; equal figures give equal files.
+
+    Args:
+      figure: the figure.
+      folder: the folder, created if it does not exist.
+      name: the name of the files without suffix.
+
+    Returns:
+      The paths of the two files.
+    """
     from matplotlib import rc_context
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / f"{name}.svg", folder / f"{name}.png"
-    with rc_context(STYLE):  # the names inside an SVG are made when it is written
+    with rc_context(STYLE):  # the ids inside an SVG depend on svg.hashsalt when it is written
         figure.savefig(paths[0], metadata={"Date": None})
         figure.savefig(paths[1], dpi=200)
     return paths

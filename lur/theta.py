@@ -1,8 +1,8 @@
-r"""Theta, the weights with which a client sums its gradients (Section 2.2).
+r"""Theta, the weights of the local gradients in a client's update (Section 2.2).
 
-A client sends :math:`\sum_{k \ge 1} \theta_k g_k` with :math:`\theta_k \ge 0`, finitely many of them
-positive, and takes :math:`K(\Theta) = \max\{k : \theta_k > 0\}` local steps. Here Theta is a tuple of
-floats with its trailing zeros trimmed, so that ``K(Theta) == len(Theta)`` and ``K(0) == 0``.
+A client sends :math:`\sum_{k \ge 1} \theta_k g_k` with :math:`\theta_k \ge 0`, finitely many of them positive, and
+takes :math:`K(\Theta) = \max\{k : \theta_k > 0\}` local steps. In code, Theta is a tuple of floats without trailing
+zeros, so ``K(Theta) == len(Theta)`` and ``K(0) == 0``.
 
 ==================  =======================  ==================================
 name                Theta                    method
@@ -25,9 +25,13 @@ Theta: TypeAlias = tuple[float, ...]
 
 
 def weights(theta: Iterable[float]) -> Theta:
-    """Theta from any sequence of nonnegative numbers: checked, trailing zeros trimmed."""
+    """Return Theta from a sequence of weights, without trailing zeros.
+
+    Args:
+      theta: a sequence or array of finite, nonnegative numbers.
+    """
     if isinstance(theta, str):
-        raise ValueError(f"theta must be a sequence of numbers, got the text {theta!r}; use lur.theta.parse")
+        raise ValueError(f"theta must be a sequence of numbers, got the string {theta!r}; use lur.theta.parse")
     array = np.asarray(theta if hasattr(theta, "__array__") else list(theta))
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"theta must be a non-empty sequence of weights, got shape {array.shape}")
@@ -41,49 +45,53 @@ def weights(theta: Iterable[float]) -> Theta:
 
 
 def K(theta: Iterable[float]) -> int:
-    """K(Theta) = max{k : theta_k > 0}, the number of local steps; K(0) = 0."""
+    """Return K(Theta) = max{k : theta_k > 0}, the number of local steps; K(0) = 0."""
     return len(weights(theta))
 
 
 def nonzero(theta: Iterable[float]) -> Theta:
-    """Theta under Assumption 0, K(Theta) > 0: a client that sends only zeros is refused."""
+    """Return Theta, or raise a ValueError unless it has a positive weight (Assumption 0, K(Theta) > 0)."""
     theta = weights(theta)
     if not theta:
-        raise ValueError("theta must have a positive weight (Assumption 0), got zeros only")
+        raise ValueError("theta must have a positive weight (Assumption 0), got only zeros")
     return theta
 
 
-def _steps(K: int, least: int = 1) -> int:
-    if isinstance(K, bool) or int(K) != K or least > K:
-        raise ValueError(f"K must be an integer >= {least}, got {K!r}")
+def _checked_steps(K: int, minimum: int = 1) -> int:
+    if isinstance(K, bool) or int(K) != K or minimum > K:
+        raise ValueError(f"K must be an integer >= {minimum}, got {K!r}")
     return int(K)
 
 
 def minibatch_sgd() -> Theta:
-    """Theta_1: one gradient at the broadcast model, so gamma plays no part."""
+    """Return Theta_1: one gradient, at the broadcast model. The client learning rate has no effect."""
     return (1.0,)
 
 
 def fedavg(K: int) -> Theta:
-    """Theta_{1:K}: the sum of K local gradients, which is (x_1 - x_{K+1}) / gamma."""
-    return (1.0,) * _steps(K)
+    """Return Theta_{1:K}: the sum of K local gradients, which for SGD clients is (x_1 - x_{K+1}) / gamma."""
+    return (1.0,) * _checked_steps(K)
 
 
 def fomaml(K: int) -> Theta:
-    """Theta_K: the last of K local gradients."""
-    return (0.0,) * (_steps(K) - 1) + (1.0,)
+    """Return Theta_K: the last of K local gradients."""
+    return (0.0,) * (_checked_steps(K) - 1) + (1.0,)
 
 
 def maml(K: int) -> Theta:
-    """Theta_{2K+1}: K-MAML of gradient descent clients on quadratics (Theorem 2); K = 0 is Theta_1."""
-    return fomaml(2 * _steps(K, least=0) + 1)
+    """Return Theta_{2K+1}: K-MAML of gradient descent clients on quadratics (Theorem 2); K = 0 is Theta_1."""
+    return fomaml(2 * _checked_steps(K, minimum=0) + 1)
 
 
 _FORMS = "'1:10' (Theta_{1:10}), 'K=10' (Theta_10) or '[1,0,2]' (any weights)"
 
 
 def parse(text: str) -> Theta:
-    """Theta from its text form: ``1:10``, ``K=10`` or ``[1,0,2]``."""
+    """Return Theta from its text form.
+
+    Args:
+      text: ``1:10`` (Theta_{1:10}), ``K=10`` (Theta_10) or ``[1,0,2]`` (any weights).
+    """
     compact = re.sub(r"\s+", "", text)
     if match := re.fullmatch(r"1:(\d+)", compact):
         return fedavg(int(match[1]))
@@ -99,7 +107,7 @@ def parse(text: str) -> Theta:
 
 
 def text(theta: Iterable[float]) -> str:
-    """The shortest text form of Theta that ``parse`` reads back."""
+    """Return the shortest text form of Theta that `parse` accepts."""
     theta = weights(theta)
     if theta and theta == fedavg(len(theta)):
         return f"1:{len(theta)}"

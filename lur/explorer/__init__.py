@@ -1,17 +1,17 @@
-"""The explorer: one page in which the closed forms of `theory` run as sliders move."""
+"""The explorer: an interactive page that evaluates the closed forms of `theory` in the browser."""
 
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-PARTS = ("page.css", "formulas.js", "draw.js", "page.js")
+FOLDER = Path(__file__).resolve().parent
+INLINED = ("page.css", "formulas.js", "draw.js", "page.js")
 
 
 def page() -> str:
-    """The page as one HTML file that needs no other: `page.html` with its style and scripts put in."""
-    text = (HERE / "page.html").read_text("utf-8")
-    for name in PARTS:
+    """Return the page as one self-contained HTML file: `page.html` with its style sheet and scripts inlined."""
+    html = (FOLDER / "page.html").read_text("utf-8")
+    for name in INLINED:
         mark = f"/* {name} */"
-        if text.count(mark) != 1:
-            raise ValueError(f"page.html must have {mark} once, got it {text.count(mark)} times")
-        text = text.replace(mark, "\n" + (HERE / name).read_text("utf-8"))
-    return text
+        if html.count(mark) != 1:
+            raise ValueError(f"page.html must contain {mark} once, got {html.count(mark)} times")
+        html = html.replace(mark, "\n" + (FOLDER / name).read_text("utf-8"))
+    return html

@@ -1,10 +1,10 @@
-// Plots as SVG, drawn at the width they are shown in, so that text keeps its size.
+// Plots as SVG, drawn at their displayed width, so that text keeps its size.
 "use strict";
 
 const Draw = (() => {
   const LEFT = 56, RIGHT = 12, TOP = 10, BOTTOM = 42;
 
-  function shown(value, digits = 4) {
+  function formatted(value, digits = 4) {
     if (value === null || !Number.isFinite(value)) return "–";
     if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)) {
       const [mantissa, exponent] = value.toExponential(Math.min(digits, 3) - 1).split("e");
@@ -21,7 +21,7 @@ const Draw = (() => {
     const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough);
     const first = Math.ceil(low / step - 1e-9);
     const found = [];
-    for (let k = first; k * step <= high + 1e-9 * step; k++) found.push({ at: k * step, text: shown(k * step) });
+    for (let k = first; k * step <= high + 1e-9 * step; k++) found.push({ at: k * step, text: formatted(k * step) });
     return found;
   }
 
@@ -30,14 +30,14 @@ const Draw = (() => {
     const every = Math.max(1, Math.ceil((last - first) / 5));
     const found = [];
     for (let k = first; k <= last; k += every) {
-      found.push({ at: 10 ** k, text: Math.abs(k) <= 3 ? shown(10 ** k) : `10${superscript(k)}` });
+      found.push({ at: 10 ** k, text: Math.abs(k) <= 3 ? formatted(10 ** k) : `10${superscript(k)}` });
     }
     if (found.length > 1) return found;
     const between = [1, 2, 3, 5].flatMap((m) => [m * 10 ** (first - 1), m * 10 ** first]);
-    return between.filter((at) => at >= low && at <= high).map((at) => ({ at, text: shown(at, 2) }));
+    return between.filter((at) => at >= low && at <= high).map((at) => ({ at, text: formatted(at, 2) }));
   }
 
-  // A frame with axes around curves. Returns where values are drawn, and the SVG of axes and curves.
+  // A frame with axes. Returns the scales, and the SVG of axes and curves.
   function axes(width, height, x, y) {
     const place = (axis, from, to) => {
       const of = axis.log ? Math.log10 : (value) => value;
@@ -63,7 +63,7 @@ const Draw = (() => {
     return { at, parts, box: { x: LEFT, y: TOP, width: right - LEFT, height: bottom - TOP } };
   }
 
-  // A polyline through the points that can be drawn; gaps where a value is missing, far values cut off.
+  // A polyline with gaps at missing values; values far outside the frame are clipped.
   function line(points, at, box, kind) {
     let [d, pen] = ["", "M"];
     for (const [x, y] of points) {
@@ -91,7 +91,7 @@ const Draw = (() => {
     curve: (kind) => `<path class="curve ${kind}" d="M0 7H18"/>`,
   };
 
-  // Fills a <figure> that has its caption: legend, SVG, note. `content(at, box, width)` draws inside of the frame.
+  // Fills a <figure> below its caption: legend, SVG, note. `content(at, box, width)` draws inside the frame.
   function figure(element, { height, x, y, legend, content, description, note }) {
     const width = Math.max(240, Math.round(element.clientWidth));
     const tall = typeof height === "function" ? height(width) : height;
@@ -116,7 +116,7 @@ const Draw = (() => {
     element.querySelector(".note").textContent = note ?? "";
   }
 
-  // The domain of a logarithmic axis that has all positive values on it, in whole decades or a part of one.
+  // The domain of a logarithmic axis that includes all positive values, in whole decades or a part of one.
   function decades(values, most = Infinity) {
     const kept = values.filter((value) => value !== null && value > 0 && Number.isFinite(value));
     const high = Math.min(Math.max(...kept, 1e-300), most);
@@ -124,5 +124,5 @@ const Draw = (() => {
     return [low / 1.3, high * 1.3];
   }
 
-  return { figure, line, mark, shown, decades, margins: { x: LEFT + RIGHT, y: TOP + BOTTOM } };
+  return { figure, line, mark, formatted, decades, margins: { x: LEFT + RIGHT, y: TOP + BOTTOM } };
 })();

@@ -1,5 +1,5 @@
 // The closed forms of theory/, in the plane. Symmetric matrices are [xx, xy, yy], vectors [x, y].
-// tests/lur/test_explore.py holds every number against theory/, which shares no code with this file.
+// tests/lur/explorer/test_page.py compares every number with theory/, which shares no code with this file.
 "use strict";
 
 const Formulas = (() => {
@@ -30,7 +30,7 @@ const Formulas = (() => {
     2 * (h[1] * s[1] + h[2] * s[2]),
   ];
 
-  // Eigenvalues, the least first. The one nearer to 0 from the determinant, which keeps its digits.
+  // Eigenvalues, smallest first. The one closer to 0 is computed from the determinant, without cancellation.
   function eigenvalues(a) {
     const middle = (a[0] + a[2]) / 2;
     const radius = Math.hypot((a[0] - a[2]) / 2, a[1]);
@@ -72,10 +72,10 @@ const Formulas = (() => {
     own: ({ K, own }) => Array.from({ length: K }, (_, k) => own[k] ?? 0),
   };
 
-  // ---- the problem: 8 clients in the plane with L = 1 and mu = 1/kappa, whatever the heterogeneity ----
+  // ---- the problem: 8 clients in the plane with L = 1 and mu = 1/kappa, at every heterogeneity ----
 
   const CLIENTS = [
-    // steep and flat curvature (0: stays at L, mu), turn, minimiser
+    // largest and smallest curvature (0: L and mu themselves), rotation, minimiser
     { steep: 0.0, flat: 0.35, turn: 0.1, at: [0.95, 0.25] },
     { steep: 0.1, flat: 0.8, turn: -0.3, at: [0.8, -0.75] },
     { steep: 0.25, flat: 0.15, turn: 0.35, at: [0.35, 0.9] },
@@ -131,7 +131,7 @@ const Formulas = (() => {
   // x* = E[H_i]^-1 E[H_i c_i]
   const minimiser = (hessians, c) => solve(mean(hessians), mean(hessians.map((h, i) => apply(h, c[i]))));
 
-  // sum_k theta_k (1 - v^(k-1)) / (1 - v) without the division: small differences keep their digits
+  // sum_k theta_k (1 - v^(k-1)) / (1 - v) without the division, which would cancel for v near 1
   function slope(v, theta, one, times) {
     let [total, power] = [scale(0, one), scale(0, one)];
     for (const t of theta) {
@@ -161,7 +161,7 @@ const Formulas = (() => {
     return total;
   };
 
-  // ---- the paper's bounds; null where they do not apply ----
+  // ---- the paper's bounds; null if they do not apply ----
 
   const upTo = (gamma, limit) => gamma * limit <= 1 + 1e-12;
 
@@ -195,7 +195,7 @@ const Formulas = (() => {
 
   // ---- the exact error (theory/moments.py) ----
 
-  // sum_k W_k^2 times the noise: the covariance of a message that noisy gradients cause
+  // sum_k W_k^2 times the noise: the covariance of an update due to gradient noise
   function messageNoise(a, gamma, theta, noise) {
     let [later, total] = [ZERO, ZERO];
     for (let k = theta.length - 1; k >= 0; k--) {
@@ -209,7 +209,7 @@ const Formulas = (() => {
 
   const between = (n, M, sampling) => (sampling === "iid" ? 1 / M : (n - M) / (M * Math.max(n - 1, 1)));
 
-  // Everything that a round needs, about a point.
+  // The mean and covariance of the updates of a round, around a point.
   function round({ A, c }, hessians, about, { gamma, eta, M, sampling, noise }, theta) {
     const H = mean(hessians);
     const h_i = hessians.map((hessian, i) => apply(hessian, minus(about, c[i])));
@@ -243,7 +243,7 @@ const Formulas = (() => {
     return { errors, path };
   }
 
-  // The trace of lim Cov(x_t), or null if second moments grow. The map is positive, so that it contracts iff
+  // The trace of lim Cov(x_t), or null if second moments grow. The map is positive, so it is a contraction iff
   // S - map(S) = I has a positive definite solution.
   function stationaryVariance(world, hessians, about, setting, theta) {
     const step = round(world, hessians, about, setting, theta);
@@ -256,7 +256,7 @@ const Formulas = (() => {
     return trace(eliminate(matrix, source));
   }
 
-  // Theorem 6 (repaired) and Theorem 4 as 2a + 2b^2, for t = 1, ..., T + 1; null where they do not apply
+  // Theorem 6 (repaired) and Theorem 4 as 2a + 2b^2, for t = 1, ..., T + 1; null if they do not apply
   function errorBound(world, found, hessians, surrogateMinimiser, setting, theta) {
     const { gamma, eta, M, sampling, noise, family, T } = setting;
     if (family !== "fedavg" || !upTo(gamma, found.L)) return null;
@@ -274,9 +274,9 @@ const Formulas = (() => {
     );
   }
 
-  // ---- all of it, at one setting ----
+  // ---- everything at one setting ----
 
-  // What depends on gamma alone of all rates: for curves over gamma.
+  // The values that depend on gamma but not on eta, for the curves over gamma.
   function atGamma(world, found, gamma, theta, family) {
     const hessians = world.A.map((a) => clientHessian(a, gamma, theta));
     const [least, largest] = eigenvalues(mean(hessians));

@@ -1,17 +1,17 @@
-// The page: sliders to settings, settings to figures, numbers and one sentence. The settings are kept in the address.
+// The page: reads the settings from the controls and shows figures, numbers and a sentence. The address has the settings.
 "use strict";
 
 (() => {
   const { explore, atGamma, constants, eigenvalues, apply, minus, plus, scale, mean, norm2, START } = Formulas;
-  const { shown } = Draw;
+  const { formatted } = Draw;
   const form = document.getElementById("controls");
-  const own = document.getElementById("own");
-  const MOST_WEIGHTS = Number(form.elements.K.max);
-  const LARGEST_GAMMA = Number(form.elements.gamma.max);
+  const weightSliders = document.getElementById("own");
+  const MAX_WEIGHTS = Number(form.elements.K.max);
+  const MAX_GAMMA = Number(form.elements.gamma.max);
   const NAMES = { fedavg: "FedAvg", fomaml: "FOMAML", maml: "MAML", geometric: "This method", own: "This method" };
 
-  for (let k = 1; k <= MOST_WEIGHTS; k++) {
-    own.insertAdjacentHTML(
+  for (let k = 1; k <= MAX_WEIGHTS; k++) {
+    weightSliders.insertAdjacentHTML(
       "beforeend",
       `<div><label for="theta${k}">θ<sub>${k}</sub></label><output for="theta${k}"></output>` +
         `<input type="range" id="theta${k}" name="theta${k}" min="0" max="2" step="0.1" value="1"></div>`,
@@ -21,21 +21,21 @@
 
   // ---- settings ----
 
-  function setting() {
+  function currentSettings() {
     const values = {};
     for (const field of fields) {
       const number = Number(field.value);
       values[field.name] = field.type !== "range" ? field.value : "log" in field.dataset ? 10 ** number : number;
     }
-    values.own = Array.from({ length: MOST_WEIGHTS }, (_, k) => values[`theta${k + 1}`]);
+    values.own = Array.from({ length: MAX_WEIGHTS }, (_, k) => values[`theta${k + 1}`]);
     return values;
   }
 
-  function fill(text) {
-    const wanted = new URLSearchParams(text);
+  function restoreSettings(text) {
+    const requested = new URLSearchParams(text);
     for (const field of fields) {
       const first = field.type === "range" ? field.defaultValue : field.querySelector("[selected]").value;
-      const value = wanted.get(field.name) ?? first;
+      const value = requested.get(field.name) ?? first;
       const known =
         field.type === "range"
           ? value !== "" && Number.isFinite(Number(value))
@@ -44,7 +44,7 @@
     }
   }
 
-  function address() {
+  function settingsHash() {
     const changed = fields.filter((field) => {
       const first = field.type === "range" ? field.defaultValue : field.querySelector("[selected]").value;
       return field.value !== first;
@@ -58,7 +58,7 @@
     const [least, largest] = eigenvalues(hessian);
     if (!(least > 0)) return "";
     const unit = at.x(1) - at.x(0);
-    const angle = (-Math.atan2(2 * hessian[1], hessian[0] - hessian[2]) * 90) / Math.PI; // of the steep axis
+    const angle = (-Math.atan2(2 * hessian[1], hessian[0] - hessian[2]) * 90) / Math.PI; // of the axis of largest curvature
     const [rx, ry] = [largest, least].map((value) => Math.min(unit * Math.sqrt((2 * level) / value), 1e4).toFixed(1));
     const [px, py] = [at.x(centre[0]).toFixed(1), at.y(centre[1]).toFixed(1)];
     return `<ellipse class="curve ${kind}" transform="translate(${px} ${py}) rotate(${angle.toFixed(2)})" rx="${rx}" ry="${ry}"/>`;
@@ -79,8 +79,8 @@
         ["mark", "true", "x*"], ["mark", "surrogate", "x*(γ, Θ)"], ["curve", "path", "E[xₜ]"],
       ],
       description:
-        `True minimiser at ${shown(n.x)}, ${shown(n.y)}; ` +
-        (end ? `surrogate minimiser at ${shown(end[0])}, ${shown(end[1])}.` : "the surrogate has no minimiser."),
+        `True minimiser at ${formatted(n.x)}, ${formatted(n.y)}; ` +
+        (end ? `surrogate minimiser at ${formatted(end[0])}, ${formatted(end[1])}.` : "the surrogate has no minimiser."),
       content: (at, box) => [
         ...world.A.map((a, i) => ellipse(at, world.c[i], a, 0.01, "client")),
         ...world.c.map((c) => Draw.mark(c, at, "client")),
@@ -126,7 +126,7 @@
         ["curve", "client", "clients fᵢ"], ["curve", "true", "f"], ["curve", "surrogate", "surrogate f̃ / Σθ"],
         ["mark", "true", "x*"], ["mark", "surrogate", "x*(γ, Θ)"],
       ],
-      description: `Losses along a line. The minimum of f is at 0, that of the surrogate at ${shown(n.distance)}.`,
+      description: `Losses along a line. The minimum of f is at 0, that of the surrogate at ${formatted(n.distance)}.`,
       content: (at, box) => [
         ...world.A.map((_, i) => Draw.line(on(each.map((values) => values[i])), at, box, "client")),
         Draw.line(on(f), at, box, "true"),
@@ -136,14 +136,14 @@
           ? ""
           : Draw.mark([n.distance, average(loss(hessians, plus(target, gap))) / total], at, "surrogate"),
       ],
-      note: n.distance === null ? "The surrogate is not convex here: it has no minimiser." : "",
+      note: n.distance === null ? "The surrogate is not convex here, so it has no minimiser." : "",
     });
   }
 
   function overGamma(found, { gamma, family }) {
     const steps = 120;
     const range = constants(found.world);
-    const grid = Array.from({ length: steps + 1 }, (_, k) => (k * LARGEST_GAMMA) / steps);
+    const grid = Array.from({ length: steps + 1 }, (_, k) => (k * MAX_GAMMA) / steps);
     const rows = grid.map((g) => atGamma(found.world, range, g, found.theta, family));
     const pairs = (name) => grid.map((g, k) => [g, rows[k][name]]);
     const now = (at, box) => [
@@ -151,13 +151,13 @@
       `<text x="${(at.x(1) + 4).toFixed(1)}" y="${box.y + 12}">1/L</text>`,
       `<path class="now" d="M${at.x(gamma).toFixed(1)} ${box.y}V${box.y + box.height}"/>`,
     ];
-    const x = { label: "client learning rate γ, in 1/L", domain: [0, LARGEST_GAMMA] };
+    const x = { label: "client learning rate γ, in 1/L", domain: [0, MAX_GAMMA] };
     return { rows, pairs, now, x };
   }
 
   function drawConditions(found, curves, { gamma }) {
     const { numbers: n } = found;
-    const flat = [[0, n.condition], [LARGEST_GAMMA, n.condition]];
+    const flat = [[0, n.condition], [MAX_GAMMA, n.condition]];
     const top = 100 * Math.max(n.condition, n.L / n.mu);
     Draw.figure(document.getElementById("conditions"), {
       height: 270,
@@ -170,7 +170,7 @@
         ["curve", "true", "f"], ["curve", "surrogate", "surrogate"], ["curve", "bound", "the paper's bound"],
         ["curve", "now", "γ now"],
       ],
-      description: `Condition number ${shown(n.surrogateCondition)} of the surrogate at this gamma, ${shown(n.condition)} of f.`,
+      description: `Condition number ${formatted(n.surrogateCondition)} of the surrogate at this gamma, ${formatted(n.condition)} of f.`,
       content: (at, box) => [
         ...curves.now(at, box),
         Draw.line(flat, at, box, "true"),
@@ -195,7 +195,7 @@
         ["curve", "bound", family === "fedavg" ? "the paper's Theorem 4" : "the paper's Theorem 3"],
         ["curve", "sharper", "Theorem 3, sharper"], ["curve", "now", "γ now"],
       ],
-      description: `Distance ${shown(n.distance)} at this gamma, bound ${shown(n.distanceBound)}.`,
+      description: `Distance ${formatted(n.distance)} at this gamma, bound ${formatted(n.distanceBound)}.`,
       content: (at, box) => [
         ...curves.now(at, box),
         Draw.line(curves.pairs("distanceBound"), at, box, "bound"),
@@ -204,7 +204,7 @@
         Draw.mark([gamma, n.distance > 1e-14 ? n.distance : null], at, "surrogate"),
       ],
       note: !(n.distance > 1e-14) && n.distance !== null
-        ? "The minimisers agree: nothing to see on a logarithmic axis."
+        ? "The minimisers agree; a logarithmic axis cannot show distance 0."
         : n.distanceBound === null ? "The paper's bounds need γ below 1/L." : "",
     });
   }
@@ -224,7 +224,7 @@
         ["curve", "path", "exact"], ["curve", "bound", "bound, Theorems 6 and 4"],
         ["curve", "level", "exact, in the long run"], ["curve", "surrogate", "of which bias: ‖x*(γ, Θ) − x*‖²"],
       ],
-      description: `Expected squared error ${shown(n.error)} after ${T} rounds; in the long run ${shown(n.longRun)}.`,
+      description: `Expected squared error ${formatted(n.error)} after ${T} rounds; in the long run ${formatted(n.longRun)}.`,
       content: (at, box) => [
         bounds ? Draw.line(pairs(bounds), at, box, "bound") : "",
         bias === null ? "" : Draw.line(flat(bias), at, box, "surrogate"),
@@ -232,12 +232,12 @@
         Draw.line(pairs(errors), at, box, "path"),
       ],
       note: bounds ? "" : family !== "fedavg"
-        ? "The paper bounds the error of FedAvg's weights only."
+        ? "The paper bounds the error of FedAvg only."
         : gamma > 1 ? "The paper's bound needs γ up to 1/L." : "The paper's bound needs a smaller η: up to 1/(2 φ(L)).",
     });
   }
 
-  // ---- words and numbers ----
+  // ---- sentence, numbers and code ----
 
   function sentence(found, { gamma, K, family, T }) {
     const { numbers: n } = found;
@@ -245,27 +245,27 @@
     if (!found.theta.some((weight) => weight > 0)) return "All weights are 0: the clients send nothing.";
     if (n.distance === null) {
       return (
-        `At γ = ${shown(gamma)}/L and K = ${K} the surrogate of ${name.replace("This", "this")} is not convex: ` +
+        `At γ = ${formatted(gamma)}/L and K = ${K} the surrogate of ${name.replace("This", "this")} is not convex: ` +
         "it has no minimiser, and no server learning rate makes the method converge."
       );
     }
     const faster = n.surrogateCondition < n.condition ? "better" : "worse";
     const conditioned = Math.abs(n.surrogateCondition - n.condition) < 1e-9 * n.condition
-      ? `descends a loss as well conditioned as f (${shown(n.condition, 3)})`
-      : `descends a ${faster} conditioned loss than f, ${shown(n.surrogateCondition, 3)} against ${shown(n.condition, 3)}`;
+      ? `descends a loss as well conditioned as f (${formatted(n.condition, 3)})`
+      : `descends a ${faster} conditioned loss than f, ${formatted(n.surrogateCondition, 3)} against ${formatted(n.condition, 3)}`;
     const wrong = n.distance < 1e-12
-      ? "and it is f's minimiser that it finds"
-      : `${faster === "better" ? "but" : "and"} its minimiser is ${shown(n.distance, 3)} away from f's`;
+      ? "and it converges to the minimiser of f"
+      : `${faster === "better" ? "but" : "and"} its minimiser is ${formatted(n.distance, 3)} away from f's`;
     const allowed = n.distance >= 1e-12 && n.distanceBound !== null
-      ? ` (the paper's bound allows ${shown(n.distanceBound, 3)})`
+      ? ` (the paper's bound allows ${formatted(n.distanceBound, 3)})`
       : "";
-    const first = `With γ = ${shown(gamma)}/L and K = ${K} ${name.replace("This", "this")} ${conditioned}, ${wrong}${allowed}.`;
-    if (n.longRun === null) return `${first} With this η the error grows without limit: lower η, or take more clients.`;
+    const first = `With γ = ${formatted(gamma)}/L and K = ${K} ${name.replace("This", "this")} ${conditioned}, ${wrong}${allowed}.`;
+    if (n.longRun === null) return `${first} With this η the error grows without limit: decrease η or increase M.`;
     const share = n.longRun > 0 ? Math.round((100 * n.bias) / n.longRun) : 0;
     const cause = share > 0 ? `, ${share}% of it bias that no server learning rate can remove` : "";
     return (
-      `${first} After ${T} rounds the expected squared error is ${shown(n.error, 3)}; ` +
-      `in the long run ${shown(n.longRun, 3)}${cause}.`
+      `${first} After ${T} rounds the expected squared error is ${formatted(n.error, 3)}; ` +
+      `in the long run ${formatted(n.longRun, 3)}${cause}.`
     );
   }
 
@@ -304,7 +304,7 @@
     const cell = (value) =>
       value === null || !Number.isFinite(value)
         ? `<data value="">–</data>`
-        : `<data value="${value}">${shown(value, 5)}</data>`;
+        : `<data value="${value}">${formatted(value, 5)}</data>`;
     const row = ([name, text]) => `<div data-name="${name}"><dt>${text}</dt><dd>${cell(numbers[name])}</dd></div>`;
     return Object.entries(GROUPS)
       .map(([title, rows]) => `<section><h3>${title}</h3><dl>${rows.map(row).join("")}</dl></section>`)
@@ -331,22 +331,22 @@
     ].join("\n");
   }
 
-  // ---- all of it ----
+  // ---- rendering ----
 
   function labels(values) {
     for (const field of fields) {
       if (field.type !== "range") continue;
-      const text = shown(values[field.name], 3);
+      const text = formatted(values[field.name], 3);
       form.querySelector(`output[for="${field.id}"]`).textContent = text;
       field.setAttribute("aria-valuetext", field.name === "gamma" ? `${text} over L` : text);
     }
     for (const part of form.querySelectorAll("[data-family]")) part.hidden = part.dataset.family !== values.family;
-    [...own.children].forEach((child, k) => (child.hidden = k >= values.K));
+    [...weightSliders.children].forEach((child, k) => (child.hidden = k >= values.K));
   }
 
   let announcement = 0;
   function render() {
-    const values = setting();
+    const values = currentSettings();
     labels(values);
     const found = explore(values);
     const total = found.theta.reduce((sum, value) => sum + value, 0);
@@ -360,7 +360,7 @@
     document.getElementById("python").textContent = python(found, values);
     const text = sentence(found, values);
     const status = document.getElementById("sentence");
-    clearTimeout(announcement); // read out once the slider rests
+    clearTimeout(announcement); // screen readers announce it once the slider rests
     status.setAttribute("aria-busy", "true");
     status.textContent = text;
     announcement = setTimeout(() => status.removeAttribute("aria-busy"), 400);
@@ -368,21 +368,21 @@
 
   function changed() {
     render();
-    history.replaceState(null, "", `#${address()}`);
+    history.replaceState(null, "", `#${settingsHash()}`);
   }
 
   form.addEventListener("input", changed);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("click", (event) => {
     if (!("preset" in event.target.dataset)) return;
-    fill(event.target.dataset.preset);
+    restoreSettings(event.target.dataset.preset);
     changed();
   });
   window.addEventListener("hashchange", () => {
-    fill(location.hash.slice(1));
+    restoreSettings(location.hash.slice(1));
     render();
   });
   new ResizeObserver(render).observe(document.getElementById("results"));
-  fill(location.hash.slice(1));
+  restoreSettings(location.hash.slice(1));
   render();
 })();

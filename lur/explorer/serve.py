@@ -1,11 +1,16 @@
-"""One page, served to this machine alone."""
+"""A local web server of one page."""
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-def server(text: str, port: int = 0) -> ThreadingHTTPServer:
-    """A server of one HTML page at `/`, on 127.0.0.1; port 0 takes a free one. Not started yet."""
-    content = text.encode("utf-8")
+def server(html: str, port: int = 0) -> ThreadingHTTPServer:
+    """Return a server of one HTML page at `/` on 127.0.0.1, not yet started.
+
+    Args:
+      html: the page.
+      port: the port; 0 for any free port.
+    """
+    content = html.encode("utf-8")
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -19,6 +24,6 @@ def server(text: str, port: int = 0) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format, *args):
-            """Silent: the address is all there is to say."""
+            """Log nothing."""
 
     return ThreadingHTTPServer(("127.0.0.1", port), Page)

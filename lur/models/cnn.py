@@ -16,6 +16,13 @@ class CNN(nn.Module):
 
     With the default sizes and (28, 28, 1) images it has 1,690,046 parameters. Initialisers are Keras's
     defaults: glorot uniform kernels, zero biases.
+
+    Attributes:
+      classes: the number of classes.
+      features: the numbers of filters of the two convolutions.
+      hidden: the width of the hidden layer.
+      dtype: the dtype of parameters and activations.
+      form: the form of the layers, see `lur.models.layers.forms`.
     """
 
     classes: int = 62
@@ -28,7 +35,7 @@ class CNN(nn.Module):
     def __call__(self, x: Float[Array, "B 28 28 1"]) -> Float[Array, "B classes"]:
         for i, features in enumerate(self.features):
             x = Conv(features, 5, pool=True, dtype=self.dtype, form=self.form, name=f"conv{i + 1}")(x)
-            x = nn.relu(x)  # after pooling: relu is monotone, so the order is free
+            x = nn.relu(x)  # relu is monotone, so it commutes with max-pooling
         x = x.reshape(len(x), -1)
         x = nn.relu(Dense(self.hidden, dtype=self.dtype, form=self.form, name="hidden")(x))
         return Dense(self.classes, dtype=self.dtype, form=self.form, name="logits")(x)

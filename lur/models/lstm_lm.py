@@ -1,7 +1,7 @@
 """Recurrent language models: the next character (Shakespeare) and the next word (Stack Overflow).
 
-Sequences are padded at their ends. The models read padding like any token: what comes after a sequence
-cannot change its logits, so that leaving its positions out of the loss is all the masking there is.
+Sequences are padded at their ends. The models read padding like any token, since what follows a sequence cannot change
+its logits; only the loss masks padded positions.
 """
 
 from typing import Any
@@ -16,15 +16,23 @@ from lur.models.layers.lstm import LSTM
 
 
 def symmetric_uniform(key: Any, shape: Any, dtype: Any = jnp.float32) -> Array:
-    """Keras's initial embedding, uniform in (-0.05, 0.05)."""
+    """Return Keras's initial embedding, uniform in (-0.05, 0.05)."""
     return nn.initializers.uniform(0.1)(key, shape, dtype) - jnp.asarray(0.05, dtype)
 
 
 class LSTMLM(nn.Module):
-    """Logits of the next token at every position: embedding, LSTM layers, a linear projection or none, softmax layer.
+    """Logits of the next token at every position: embedding, LSTM layers, optional linear projection, softmax layer.
 
-    Initialisers are Keras's defaults: uniform embedding, glorot uniform kernels, orthogonal recurrent
-    kernels, zero biases but for the forget gates' ones.
+    Initialisers are Keras's defaults: uniform embedding, glorot uniform kernels, orthogonal recurrent kernels, and zero
+    biases, except for ones in the forget gates.
+
+    Attributes:
+      vocabulary: the number of tokens.
+      embedding: the width of the embedding.
+      units: the width of each LSTM layer.
+      projection: the width of the linear layer before the softmax layer; None to leave it out.
+      dtype: the dtype of parameters and activations.
+      form: the form of the layers, see `lur.models.layers.forms`.
     """
 
     vocabulary: int
@@ -46,13 +54,18 @@ class LSTMLM(nn.Module):
 
 
 def shakespeare(dtype: Any = jnp.float32, form: Form = "auto") -> LSTMLM:
-    """The next character of 90: embedding 8, two LSTMs of 256. 820,522 parameters; sequences of 80."""
+    """Return the model of the next of 90 characters: embedding 8, two LSTMs of 256. It has 820,522 parameters."""
     return LSTMLM(90, 8, (256, 256), dtype=dtype, form=form)
 
 
 def next_word(projection: int | None = 96, dtype: Any = jnp.float32, form: Form = "auto") -> LSTMLM:
-    """The next word of 10,000 and four special ones: embedding 96, LSTM of 670, a projection or none (direct softmax).
+    """Return the model of the next of 10,000 words and four special tokens: embedding 96, LSTM of 670.
 
-    4,050,748 parameters with the projection to 96 of google-research/federated, which is linear.
+    It has 4,050,748 parameters with the linear projection to 96 of google-research/federated.
+
+    Args:
+      projection: the width of the linear layer before the softmax layer; None for the direct softmax.
+      dtype: the dtype of parameters and activations.
+      form: the form of the layers, see `lur.models.layers.forms`.
     """
     return LSTMLM(10_004, 96, (670,), projection, dtype, form)

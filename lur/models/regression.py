@@ -1,6 +1,6 @@
-"""Logistic regressions: tags of Stack Overflow questions (one-versus-rest, sparse inputs) and digits (multinomial).
+"""Logistic regressions: one-versus-rest on sparse inputs (tags of Stack Overflow posts) and multinomial (digits).
 
-Both are convex and start at zero.
+Both are convex and are initialised at zero.
 """
 
 from typing import Any
@@ -14,7 +14,14 @@ from lur.models.layers.sparse import bag_of_words
 
 
 class TagRegression(nn.Module):
-    """One logit per tag from a bag of words: 10,000 words and 500 tags make 5,000,500 parameters."""
+    """One logit per tag from a bag of words. With 10,000 words and 500 tags it has 5,000,500 parameters.
+
+    Attributes:
+      words: the number of words.
+      tags: the number of tags.
+      dtype: the dtype of the parameters.
+      form: the form of the layer, see `lur.models.layers.forms`.
+    """
 
     words: int = 10_000
     tags: int = 500
@@ -29,7 +36,12 @@ class TagRegression(nn.Module):
 
 
 class LogisticRegression(nn.Module):
-    """One logit per class from dense features: `digits` has 64 features and 10 classes, 650 parameters."""
+    """One logit per class from dense features. With 64 features and 10 classes (`digits`) it has 650 parameters.
+
+    Attributes:
+      classes: the number of classes.
+      dtype: the dtype of the parameters.
+    """
 
     classes: int = 10
     dtype: Any = jnp.float32

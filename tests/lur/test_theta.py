@@ -1,3 +1,5 @@
+"""Theta: named weights, text forms, and invalid weights."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +25,7 @@ def test_K_is_the_last_positive_weight(values):
 
 
 @given(st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=6))
-def test_text_reads_back(values):
+def test_parse_inverts_text(values):
     assert theta.parse(theta.text(values)) == theta.weights(values)
 
 
@@ -42,7 +44,7 @@ def test_parse(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", "2:10", "10", "K=", "K=0", "1:0", "[]", "[1,a]", "[-1]", "[nan]", "[[1]]", "[1"])
-def test_parse_refuses(text):
+def test_parse_refuses_malformed_text(text):
     with pytest.raises(ValueError, match=r"theta|K must"):
         theta.parse(text)
 
@@ -59,12 +61,12 @@ def test_parse_refuses(text):
         ("1:3", "use lur.theta.parse"),
     ],
 )
-def test_weights_refuses(values, message):
+def test_weights_refuses_invalid_weights(values, message):
     with pytest.raises(ValueError, match=message):
         theta.weights(values)
 
 
-def test_arrays_and_lists_work_alike():
+def test_arrays_and_lists_are_equivalent():
     assert theta.weights(np.array([1, 0, 2])) == theta.weights([1, 0, 2]) == (1.0, 0.0, 2.0)
 
 
@@ -75,6 +77,6 @@ def test_steps_must_be_positive_integers(make, K):
         make(K)
 
 
-def test_zeros_are_refused_by_the_algorithm():
+def test_local_update_refuses_zero_weights():
     with pytest.raises(ValueError, match="Assumption 0"):
         lur.local_update(lambda x, b: x.sum(), [0, 0])

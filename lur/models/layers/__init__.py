@@ -1,6 +1,6 @@
-"""Layers that are quick inside `lax.scan` on CPU, each equal to a plain one.
+"""Layers that are fast inside `lax.scan` on CPU, each equal to a standard one.
 
-Every layer takes ``form="auto" | "fast" | "plain"``, see `lur.models.layers.forms`.
+Most layers take ``form="auto" | "fast" | "plain"``, see `lur.models.layers.forms`.
 """
 
 from lur.models.layers.conv import Conv, conv2d

@@ -1,4 +1,4 @@
-r"""Convolutions of images (NHWC) with kernels (HWIO), quick to differentiate inside `lax.scan` on CPU.
+r"""Convolutions of images (NHWC) with kernels (HWIO) whose gradients are fast inside `lax.scan` on CPU.
 
 Per axis, with stride s, dilation d and zero padding of x,
 
@@ -6,12 +6,12 @@ Per axis, with stride s, dilation d and zero padding of x,
     \bar x_i = \sum_{so + dk = i} w_k \bar y_o, \qquad
     \bar w_k = \sum_o \bar y_o x_{so + dk}.
 
-All three are convolutions: the gradient in x has y's gradient spread out by s as its image and the
-flipped kernel, the gradient in w has y's gradient as its kernel with s and d exchanged and the examples
-as its channels. Written out in the canonical layout each is one call of the library's convolution. They
-are `convolution` again, so derivatives of every order, in reverse mode, are as quick.
+All three are convolutions. The gradient with respect to x convolves y's gradient, dilated by s, with the flipped
+kernel. The gradient with respect to w convolves x with y's gradient as the kernel, with s and d exchanged and the
+examples as channels. In the canonical layout each is one call of the library's convolution. They are `convolution`
+again, so reverse-mode derivatives of every order are as fast.
 
-Small images with many channels and 3x3 kernels at stride 1 are quicker still by `winograd3x3`.
+`winograd3x3` is faster still for small images with many channels, 3x3 kernels and stride 1.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ from lur.models.layers.winograd import winograd3x3
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 Pair = tuple[int, int]
-MANY, SMALL = 64, 64
-"""Channels, in and out, from which on, and pixels up to which, Winograd's form was measured to be the quicker one."""
+WINOGRAD_MIN_CHANNELS, WINOGRAD_MAX_PIXELS = 64, 64
+"""Winograd's form was measured to be faster from this number of channels, in and out, and up to this many pixels."""
 
 
 def conv2d(
@@ -42,9 +42,16 @@ def conv2d(
     *,
     form: Form = "auto",
 ) -> Float[Array, "B P Q O"]:
-    """Cross-correlation of images with a kernel, as every deep learning library's convolution.
+    """Return the cross-correlation of images with a kernel, the convolution of deep learning libraries.
 
-    The fast form has no forward-mode derivatives (`jax.jvp`, `jax.hessian`); the plain form has.
+    The fast form has no forward-mode derivatives (`jax.jvp`, `jax.hessian`); the plain form does.
+
+    Args:
+      x: the images.
+      kernel: the kernel.
+      strides: the strides along both axes, or one for both.
+      padding: "SAME" or "VALID".
+      form: the form of the gradients, see `lur.models.layers.forms`.
     """
     if x.ndim != 4 or kernel.ndim != 4 or x.shape[-1] != kernel.shape[-2]:
         raise ValueError(f"kernel must be (h, w, I, O) for x of (B, H, W, I), got {kernel.shape} for {x.shape}")
@@ -55,8 +62,9 @@ def conv2d(
         raise ValueError(f"strides must be one or two integers >= 1, got {strides!r}")
     if not is_fast(form):
         return lax.conv_general_dilated(x, kernel, steps, padding, dimension_numbers=LAYOUT)
-    many = min(kernel.shape[2:]) >= MANY and x.shape[1] * x.shape[2] <= SMALL
-    if many and padding == "SAME" and steps == (1, 1) and kernel.shape[:2] == (3, 3):
+    many_channels = min(kernel.shape[2:]) >= WINOGRAD_MIN_CHANNELS
+    small_image = x.shape[1] * x.shape[2] <= WINOGRAD_MAX_PIXELS
+    if many_channels and small_image and padding == "SAME" and steps == (1, 1) and kernel.shape[:2] == (3, 3):
         return winograd3x3(x, kernel)
     pads = lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], steps, padding)
     return convolution(x, kernel, steps, (1, 1), tuple((int(low), int(high)) for low, high in pads))
@@ -64,7 +72,7 @@ def conv2d(
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
 def convolution(x: Array, w: Array, strides: Pair, dilation: Pair, pads: tuple[Pair, Pair]) -> Array:
-    """The convolution whose gradients are convolutions in the canonical layout."""
+    """Return the convolution, whose gradients are convolutions in the canonical layout."""
     return lax.conv_general_dilated(x, w, strides, pads, rhs_dilation=dilation, dimension_numbers=LAYOUT)
 
 
@@ -72,8 +80,8 @@ def forward(x: Array, w: Array, strides: Pair, dilation: Pair, pads: tuple[Pair,
     return convolution(x, w, strides, dilation, pads), (x, w)
 
 
-def backward(strides: Pair, dilation: Pair, pads: tuple[Pair, Pair], kept: tuple[Array, Array], dy: Array):
-    x, w = kept
+def backward(strides: Pair, dilation: Pair, pads: tuple[Pair, Pair], residuals: tuple[Array, Array], dy: Array):
+    x, w = residuals
     return image_gradient(x, w, strides, dilation, pads, dy), kernel_gradient(x, w, strides, dilation, pads, dy)
 
 
@@ -81,38 +89,47 @@ convolution.defvjp(forward, backward)
 
 
 def image_gradient(x: Array, w: Array, strides: Pair, dilation: Pair, pads: tuple[Pair, Pair], dy: Array) -> Array:
-    """The gradient in x: dy, spread out by the strides, convolved with the flipped kernel."""
-    spread = lax.pad(dy, jnp.zeros((), dy.dtype), [(0, 0, 0), *((0, 0, s - 1) for s in strides), (0, 0, 0)])
+    """Return the gradient with respect to x: dy, dilated by the strides, convolved with the flipped kernel."""
+    dilated = lax.pad(dy, jnp.zeros((), dy.dtype), [(0, 0, 0), *((0, 0, s - 1) for s in strides), (0, 0, 0)])
     reach = [d * (k - 1) for d, k in zip(dilation, w.shape[:2], strict=True)]
     lows = [r - low for r, (low, _) in zip(reach, pads, strict=True)]
-    highs = [n + r - low - m for n, r, low, m in zip(x.shape[1:3], reach, lows, spread.shape[1:3], strict=True)]
-    spread, around = cropped(spread, lows, highs)
-    return convolution(spread, jnp.flip(w, (0, 1)).swapaxes(2, 3), (1, 1), dilation, around)
+    highs = [n + r - low - m for n, r, low, m in zip(x.shape[1:3], reach, lows, dilated.shape[1:3], strict=True)]
+    dilated, padding = cropped(dilated, lows, highs)
+    return convolution(dilated, jnp.flip(w, (0, 1)).swapaxes(2, 3), (1, 1), dilation, padding)
 
 
 def kernel_gradient(x: Array, w: Array, strides: Pair, dilation: Pair, pads: tuple[Pair, Pair], dy: Array) -> Array:
-    """The gradient in w: x convolved with dy, summed over examples; strides and dilation change places."""
+    """Return the gradient with respect to w: x convolved with dy, summed over examples."""
     lows = [low for low, _ in pads]
     reach = [d * (k - 1) for d, k in zip(dilation, w.shape[:2], strict=True)]
     sizes = [s * (m - 1) + r + 1 for s, m, r in zip(strides, dy.shape[1:3], reach, strict=True)]
     highs = [size - n - low for size, n, low in zip(sizes, x.shape[1:3], lows, strict=True)]
-    image, around = cropped(x, lows, highs)
-    grad: Any = convolution(image.transpose(3, 1, 2, 0), dy.transpose(1, 2, 0, 3), dilation, strides, around)
+    image, padding = cropped(x, lows, highs)
+    grad: Any = convolution(image.transpose(3, 1, 2, 0), dy.transpose(1, 2, 0, 3), dilation, strides, padding)
     return jnp.transpose(grad, (1, 2, 0, 3))
 
 
 def cropped(x: Array, lows: Sequence[int], highs: Sequence[int]) -> tuple[Array, tuple[Pair, Pair]]:
-    """Rows and columns with negative padding cut off, and the padding that is left: the library wants it >= 0."""
+    """Return images cropped where padding is negative, and the remaining padding, which the library needs >= 0."""
     (top, left), (bottom, right) = ([max(-p, 0) for p in side] for side in (lows, highs))
     rows, columns = ((max(low, 0), max(high, 0)) for low, high in zip(lows, highs, strict=True))
     return x[:, top : x.shape[1] - bottom, left : x.shape[2] - right], (rows, columns)
 
 
 class Conv(nn.Module):
-    """A convolution layer: kernel, then bias where `use_bias`, on (B, H, W, I).
+    """A convolution layer on images (B, H, W, I).
 
-    With `pool` the result is max-pooled with 2x2 windows before the bias is added. The two commute, and
-    this order adds the bias, and sums its gradient, over a quarter of the values.
+    Attributes:
+      features: the number of filters.
+      size: the side of the kernel.
+      strides: the stride along both axes.
+      padding: "SAME" or "VALID".
+      use_bias: whether the layer has a bias.
+      pool: whether the result is max-pooled with 2x2 windows before the bias is added. The two commute, and this order
+        adds the bias, and sums its gradient, over a quarter of the values.
+      kernel_init: the initialiser of the kernel.
+      dtype: the dtype of the parameters.
+      form: the form of the gradients, see `lur.models.layers.forms`.
     """
 
     features: int

@@ -10,9 +10,9 @@ one bias b (4 units), gates in the order input, forget, cell, output. (Flax's `O
 same gates, in the same order, as separate parameters: concatenate its ``ii, if, ig, io`` for W and its
 ``hi, hf, hg, ho`` for U and b.)
 
-The transpose of a loop over time adds up U's gradient step by step: T products of thin matrices. The fast
-form goes backwards in time for the gates' gradients alone and has U's gradient from one product at the
-end. Both forms take x W out of the loop.
+The transpose of a loop over time accumulates U's gradient step by step, in T products of thin matrices. In the fast
+form the backward loop computes only the gates' gradients, and U's gradient is one product at the end. Both forms
+compute x W outside the loop.
 """
 
 from typing import Any
@@ -23,11 +23,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from lur.models.layers.dense import dense, flat, transposed_times
+from lur.models.layers.dense import dense, flatten_leading, transposed_times
 from lur.models.layers.forms import Form, is_fast
 
-LARGE = 2**20
-"""Weights in U beyond which U^T is not formed: that took as long as eight products with it, of 20 for a sentence."""
+MAX_TRANSPOSED_SIZE = 2**20
+"""Size of U above which U^T is not formed: forming it took as long as eight of the 20 products of a sentence."""
 
 
 def lstm(
@@ -38,14 +38,21 @@ def lstm(
     *,
     form: Form = "auto",
 ) -> Float[Array, "B T units"]:
-    """All outputs h_1, ..., h_T of an LSTM started at h_0 = c_0 = 0.
+    """Return the outputs h_1, ..., h_T of an LSTM with h_0 = c_0 = 0.
 
-    The fast form is for reverse mode. Second derivatives differentiate its two loops as JAX would, so
-    they are right and no quicker than the plain form's.
+    The fast form has reverse-mode derivatives only. Its second derivatives differentiate the two loops as JAX would, so
+    they are correct and as slow as those of the plain form.
+
+    Args:
+      x: the inputs.
+      kernel: W.
+      recurrent: U.
+      bias: b.
+      form: the form of the gradients, see `lur.models.layers.forms`.
     """
     units = recurrent.shape[0]
-    wanted = ((x.shape[-1], 4 * units), (units, 4 * units), (4 * units,))
-    if x.ndim != 3 or (kernel.shape, recurrent.shape, bias.shape) != wanted:
+    expected = ((x.shape[-1], 4 * units), (units, 4 * units), (4 * units,))
+    if x.ndim != 3 or (kernel.shape, recurrent.shape, bias.shape) != expected:
         got = f"{kernel.shape}, {recurrent.shape}, {bias.shape} for x of {x.shape}"
         raise ValueError(f"kernel, recurrent and bias must be (in, 4 units), (units, 4 units), (4 units,), got {got}")
     inputs = dense(x.swapaxes(0, 1), kernel, bias, form=form)
@@ -53,12 +60,12 @@ def lstm(
 
 
 def outputs(inputs: Float[Array, "T B gates"], recurrent: Float[Array, "units gates"]) -> Float[Array, "T B units"]:
-    """h_1, ..., h_T from the projected inputs x_t W + b."""
+    """Return h_1, ..., h_T from the projected inputs x_t W + b."""
     return states(inputs, recurrent)[0]
 
 
 def states(inputs: Array, recurrent: Array) -> tuple[Array, Array, Array]:
-    """The outputs, the cells and the activated gates at all times."""
+    """Return the outputs, the cells and the activated gates at all times."""
 
     def step(carry, inputs_t):
         h, c = carry
@@ -74,7 +81,7 @@ def states(inputs: Array, recurrent: Array) -> tuple[Array, Array, Array]:
 
 @jax.custom_vjp
 def recurrence(inputs: Array, recurrent: Array) -> Array:
-    """`outputs` with the gradient written out."""
+    """Return `outputs`, with an explicit gradient."""
     return outputs(inputs, recurrent)
 
 
@@ -83,10 +90,10 @@ def forward(inputs: Array, recurrent: Array):
     return h, (h, c, gates, recurrent)
 
 
-def backward(kept: tuple[Array, ...], dy: Array) -> tuple[Array, Array]:
-    h, c, gates, recurrent = kept
-    back = times_transposed_weights if recurrent.size > LARGE else jnp.matmul
-    weights = recurrent if recurrent.size > LARGE else recurrent.T
+def backward(residuals: tuple[Array, ...], dy: Array) -> tuple[Array, Array]:
+    h, c, gates, recurrent = residuals
+    back = times_transposed_weights if recurrent.size > MAX_TRANSPOSED_SIZE else jnp.matmul
+    weights = recurrent if recurrent.size > MAX_TRANSPOSED_SIZE else recurrent.T
 
     def step(carry, inputs):
         dh, dc = carry
@@ -103,7 +110,7 @@ def backward(kept: tuple[Array, ...], dy: Array) -> tuple[Array, Array]:
 
     zero = jnp.zeros_like(h[0])
     dz = lax.scan(step, (zero, zero), (dy, c, delayed(c), gates), reverse=True)[1]
-    return dz, transposed_times(flat(h[:-1]), flat(dz[1:]))
+    return dz, transposed_times(flatten_leading(h[:-1]), flatten_leading(dz[1:]))
 
 
 recurrence.defvjp(forward, backward)
@@ -112,26 +119,32 @@ recurrence.defvjp(forward, backward)
 def times_transposed_weights(
     dz: Float[Array, "B gates"], recurrent: Float[Array, "units gates"]
 ) -> Float[Array, "B units"]:
-    """dz U^T as (U dz^T)^T, with the two small transposes written out.
+    """Return dz U^T as (U dz^T)^T, with the two small transposes materialised.
 
-    The library then reads U in the order in which it lies; asked for dz U^T it takes half as long again.
+    The library then reads U in memory order; dz U^T itself takes half as long again.
     """
     return lax.optimization_barrier(recurrent @ lax.optimization_barrier(dz.T)).T
 
 
 def delayed(values: Float[Array, "T B units"]) -> Float[Array, "T B units"]:
-    """The values one step before: zero at first."""
+    """Return the values one step earlier, zero at the first step."""
     return jnp.concatenate([jnp.zeros_like(values[:1]), values[:-1]])
 
 
 def unit_forget_bias(key: Any, shape: tuple[int], dtype: Any = jnp.float32) -> Float[Array, "gates"]:
-    """Keras's initial bias: ones for the forget gate, zeros for the others."""
+    """Return Keras's initial bias: ones for the forget gate, zeros for the others."""
     del key
     return jnp.zeros((4, shape[0] // 4), dtype).at[1].set(1).reshape(shape)
 
 
 class LSTM(nn.Module):
-    """An LSTM layer with Keras's initialisers: glorot uniform kernel, orthogonal recurrent kernel, forget bias one."""
+    """An LSTM layer with Keras's initialisers: glorot uniform kernel, orthogonal recurrent kernel, forget bias one.
+
+    Attributes:
+      units: the number of units.
+      dtype: the dtype of parameters and activations.
+      form: the form of the gradients, see `lur.models.layers.forms`.
+    """
 
     units: int
     dtype: Any = jnp.float32

@@ -1,8 +1,8 @@
-r"""Group norm: each example's channels, in groups, brought to mean 0 and variance 1 over the group and the image.
+r"""Group norm: the channels of an example, in groups, normalised to mean 0 and variance 1 over group and image.
 
 .. math:: y = \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \, s + b
 
-with a scale s and bias b per channel. The variance is the mean square of the centered values, since the
+with a scale s and bias b per channel. The variance is computed as the mean square of the centered values, because the
 difference of the two moments cancels in single precision.
 """
 
@@ -22,7 +22,7 @@ def group_norm(
     groups: int = 2,
     epsilon: float = 1e-3,
 ) -> Float[Array, "B H W C"]:
-    """The normalised images, scaled and shifted per channel."""
+    """Return the normalised images, scaled and shifted per channel."""
     if x.ndim != 4 or scale.shape != x.shape[-1:] or bias.shape != scale.shape:
         raise ValueError(
             f"scale and bias must be (C,) for x of (B, H, W, C), got {scale.shape}, {bias.shape}, {x.shape}"
@@ -35,7 +35,7 @@ def group_norm(
 
 
 def group_means(x: Float[Array, "B H W C"], groups: int) -> Float[Array, "B 1 1 C"]:
-    """Each channel's mean over the image and its group: over the image first, a sum of vectors, quick on CPU."""
+    """Return each channel's mean over the image and its group. Summing over the image first is fast on CPU."""
     B, H, W, C = x.shape
     sums = x.reshape(B, H * W, C).sum(axis=1).reshape(B, groups, C // groups)
     means = sums.sum(axis=-1, keepdims=True) / (H * W * C // groups)
@@ -43,7 +43,13 @@ def group_means(x: Float[Array, "B H W C"], groups: int) -> Float[Array, "B 1 1 
 
 
 class GroupNorm(nn.Module):
-    """A group norm layer, starting at scale 1 and bias 0."""
+    """A group norm layer, initialised with scale 1 and bias 0.
+
+    Attributes:
+      groups: the number of groups of channels.
+      epsilon: added to the variance.
+      dtype: the dtype of the parameters.
+    """
 
     groups: int = 2
     epsilon: float = 1e-3

@@ -1,8 +1,8 @@
-"""Max-pooling whose gradient is elementwise.
+"""Max-pooling with an elementwise gradient.
 
-`lax.reduce_window` scatters its gradient window by window, slowly on CPU. The maximum over the windows'
-entries, taken entry by entry over strided slices, is a chain of selections. As there, the gradient of a
-tie goes to the first of the equal entries (by rows) and a nan stays a nan.
+`lax.reduce_window` scatters its gradient window by window, which is slow on CPU. Here the maximum is taken over strided
+slices, one per entry of the window, as a chain of selections. As in `lax.reduce_window`, the gradient of a tie goes to
+the first of the equal entries (by rows), and nan propagates.
 """
 
 from functools import reduce
@@ -24,7 +24,7 @@ def max_pool(
     *,
     form: Form = "auto",
 ) -> Float[Array, "B P Q C"]:
-    """Maxima over square windows. "VALID" leaves out the rows and columns that fill no window."""
+    """Return the maxima over square windows. "VALID" omits rows and columns that do not fill a window."""
     if x.ndim != 4:
         raise ValueError(f"x must be (B, H, W, C), got {x.shape}")
     if window < 1 or stride < 1:
@@ -42,9 +42,9 @@ def max_pool(
         last = (len(x), i + (rows - 1) * stride + 1, j + (columns - 1) * stride + 1, x.shape[-1])
         return lax.slice(x, (0, i, j, 0), last, (1, stride, stride, 1))
 
-    return reduce(first_of_larger, [entry(i, j) for i in range(window) for j in range(window)])
+    return reduce(first_maximum, [entry(i, j) for i in range(window) for j in range(window)])
 
 
-def first_of_larger(a: Array, b: Array) -> Array:
-    """The larger of two, a where they tie, nan where either is."""
+def first_maximum(a: Array, b: Array) -> Array:
+    """Return the larger of two, a if they are equal, nan if either is nan."""
     return jnp.where((a >= b) | jnp.isnan(a), a, b)

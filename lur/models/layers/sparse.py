@@ -1,7 +1,7 @@
 r"""Linear maps of bags of words: sums of rows of the weights.
 
-A bag of words is a list of word ids with values, :math:`\sum_w v_w e_{i_w}`, and its product with a
-(vocabulary, outputs) kernel is :math:`\sum_w v_w W_{i_w}`. The gradient in W touches the same rows only.
+A bag of words is a list of word ids with values, :math:`\sum_w v_w e_{i_w}`. Its product with a kernel of shape
+(vocabulary, outputs) is :math:`\sum_w v_w W_{i_w}`, and the gradient with respect to W is zero in all other rows.
 """
 
 import jax
@@ -18,10 +18,15 @@ def bag_of_words(
     *,
     form: Form = "auto",
 ) -> Float[Array, "*batch outputs"]:
-    """The bag's product with the kernel. A word may come several times; pad bags with value 0.
+    """Return the product of bags of words with a kernel.
 
-    The fast form gathers rows, and its gradient scatters them. The plain form multiplies the bag written
-    out as a vector. Ids outside 0, ..., vocabulary - 1 give nan.
+    The fast form gathers rows, and its gradient scatters them. The plain form multiplies the bag as a dense vector.
+
+    Args:
+      ids: the words of each bag; a word may occur several times. Ids outside 0, ..., vocabulary - 1 give nan.
+      values: the value of each word; 0 for padding.
+      kernel: the weights.
+      form: see `lur.models.layers.forms`.
     """
     if ids.shape != values.shape or not jnp.issubdtype(ids.dtype, jnp.integer):
         raise ValueError(f"ids must be integers of values' shape {values.shape}, got {ids.dtype} of {ids.shape}")
@@ -35,10 +40,10 @@ def bag_of_words(
 def dense_bags(
     ids: Int[Array, "*batch words"], values: Float[Array, "*batch words"], vocabulary: int
 ) -> Float[Array, "*batch vocabulary"]:
-    """Bags of words as vectors."""
+    """Return bags of words as dense vectors."""
 
-    def one(ids: Array, values: Array) -> Array:
+    def dense_bag(ids: Array, values: Array) -> Array:
         return jnp.zeros(vocabulary, values.dtype).at[ids].add(values)
 
-    flat = jax.vmap(one)(ids.reshape(-1, ids.shape[-1]), values.reshape(-1, ids.shape[-1]))
+    flat = jax.vmap(dense_bag)(ids.reshape(-1, ids.shape[-1]), values.reshape(-1, ids.shape[-1]))
     return flat.reshape(*ids.shape[:-1], vocabulary)

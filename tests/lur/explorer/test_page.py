@@ -240,7 +240,7 @@ def test_contrast(visit, scheme):
 @pytest.mark.parametrize(
     ("hash", "says"),
     [
-        ("#curvatures=0", "and it is f's minimiser that it finds"),
+        ("#curvatures=0", "and it converges to the minimiser of f"),
         ("#family=fomaml&K=2&gamma=1.5&curvatures=0&kappa=0.1", "is not convex"),
         ("#eta=0.5&gamma=0", "grows without limit"),
         ("#family=own&K=1&theta1=0", "All weights are 0"),

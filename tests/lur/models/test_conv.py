@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lur.models.layers import conv2d, max_pool
-from lur.models.layers.conv import MANY, SMALL
+from lur.models.layers.conv import WINOGRAD_MAX_PIXELS, WINOGRAD_MIN_CHANNELS
 from lur.models.layers.winograd import winograd3x3
 from tests.lur.models.forms import assert_close, assert_equal_forms, gradients, normal
 
@@ -57,16 +57,16 @@ def test_winograd_equal_in_every_use():
 
 def test_winograd_is_for_many_channels_of_small_images():
     def uses_winograd(channels: int, form: str = "fast", width: int = 3, **options):
-        x, w = jnp.zeros((1, 4, width, channels)), jnp.zeros((3, 3, channels, MANY))
+        x, w = jnp.zeros((1, 4, width, channels)), jnp.zeros((3, 3, channels, WINOGRAD_MIN_CHANNELS))
         return "conv_general_dilated" not in str(jax.make_jaxpr(partial(conv2d, form=form, **options))(x, w))
 
-    assert uses_winograd(MANY)
-    assert not uses_winograd(MANY - 1)
-    assert uses_winograd(MANY, width=SMALL // 4)
-    assert not uses_winograd(MANY, width=SMALL // 4 + 1)
-    assert not uses_winograd(MANY, "plain")
-    assert not uses_winograd(MANY, padding="VALID")
-    assert not uses_winograd(MANY, strides=2)
+    assert uses_winograd(WINOGRAD_MIN_CHANNELS)
+    assert not uses_winograd(WINOGRAD_MIN_CHANNELS - 1)
+    assert uses_winograd(WINOGRAD_MIN_CHANNELS, width=WINOGRAD_MAX_PIXELS // 4)
+    assert not uses_winograd(WINOGRAD_MIN_CHANNELS, width=WINOGRAD_MAX_PIXELS // 4 + 1)
+    assert not uses_winograd(WINOGRAD_MIN_CHANNELS, "plain")
+    assert not uses_winograd(WINOGRAD_MIN_CHANNELS, padding="VALID")
+    assert not uses_winograd(WINOGRAD_MIN_CHANNELS, strides=2)
 
 
 def test_single_precision():

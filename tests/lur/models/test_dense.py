@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import pytest
 
 from lur.models.layers import Dense, dense, inner
-from lur.models.layers.dense import product
 from tests.lur.models.forms import assert_close, assert_equal_forms, gradients, normal
 
 FAST, PLAIN = partial(dense, form="fast"), partial(dense, form="plain")
@@ -23,12 +22,6 @@ def test_equal_in_every_use():
 def test_leading_axes(batch):
     args = normal(0, *batch, 4), normal(1, 4, 5), normal(2, 5)
     assert_close(gradients(FAST, *args), gradients(PLAIN, *args))
-
-
-@pytest.mark.x64
-def test_product_of_many_axes():
-    args = normal(0, 2, 3, 2, 4), normal(1, 4, 5)
-    assert_close(gradients(product, *args), gradients(jnp.matmul, *args))
 
 
 def test_parameters_are_those_of_flax():

@@ -28,10 +28,10 @@ def test_equal_in_every_use():
 
 @pytest.mark.x64
 def test_large_weights_are_not_transposed(monkeypatch):
-    """The form of weights that are beyond `LARGE`, in every use."""
+    """The form of weights larger than `MAX_TRANSPOSED_SIZE`, in every use."""
     module, taken = sys.modules["lur.models.layers.lstm"], []
     product = module.times_transposed_weights
-    monkeypatch.setattr(module, "LARGE", 0)
+    monkeypatch.setattr(module, "MAX_TRANSPOSED_SIZE", 0)
     monkeypatch.setattr(module, "times_transposed_weights", lambda *inputs: taken.append(1) or product(*inputs))
     fast, plain = partial(lstm, form="fast"), partial(lstm, form="plain")
     assert_equal_forms(fast, plain, normal(0, 3, 5, 2), *weights(2, 6))
