@@ -1,1 +1,1 @@
-"""Diagnosis of trained networks, and the cost of a round."""
+"""Analysis: the local surrogate of a trained network, the cost of a round, contact sheets of datasets."""

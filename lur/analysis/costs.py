@@ -1,6 +1,7 @@
-r"""What a round costs on machines that are not here: formulas, which the tests hold against the compiled program.
+r"""The cost of a round on a given machine: formulas, which the tests compare with compiled programs.
 
-With P parameters of b bytes, M clients, K steps on B examples, D devices on H hosts, and c clients at once on a device:
+With P parameters of b bytes, M clients, K steps on B examples, D devices on H hosts, and c clients at a time on a
+device:
 
 .. math::
     \text{clients of a device} &= m = \lceil M / D \rceil, \qquad \text{numbers in the sum} = P + 2 m D, \\
@@ -8,12 +9,12 @@ With P parameters of b bytes, M clients, K steps on B examples, D devices on H h
     \text{through a host's} = 2 \tfrac{H - 1}{H} b (P + 2 m D), \\
     \text{memory of a device} &= (2 s + 3 c + r) b P + c\, a(B) + \text{examples}.
 
-s is 1 for the model and 1 more for each moment of the server's optimiser, held before the round and after it; a client
-at work has its model, a gradient and its message (where all weights Theta are alike its model is made anew in each
-step, and the compiler may do with 2 c instead of 3 c); r is 1 for the running sum, 0 where all of a device's clients
-run at once and need none. What is sent and received takes the clients' place: they have ended. a(B), the activations of
-a mini-batch, is the model's own. Examples: a store that is resident, or m K B of those of a round (and as much for
-every round that is read ahead) where processes read on the host.
+Here s is 1 for the model plus 1 for each moment of the server optimiser, all of which exist before and after the round.
+A running client has its model, a gradient and its update; if all weights Theta are equal, its model is recomputed in
+each step, and the compiler may need 2 c instead of 3 c. r is 1 for the running sum, or 0 if all clients of a device run
+at the same time and need none. The all-reduce reuses the memory of the clients, which have finished. a(B), the
+activations of a mini-batch, depends on the model. The examples are the whole store if it is in device memory, or the
+m K B examples of a round, plus as many for every round that is prefetched, if processes read on the host.
 """
 
 import math
@@ -26,9 +27,9 @@ class Machine(NamedTuple):
     Attributes:
         devices: Number of devices D.
         hosts: Number of hosts H.
-        flops: Operations per second of a device.
-        device_link: Bytes per second through the link of a device.
-        host_link: Bytes per second through the link of a host.
+        flops: Operations per second of a device; 0 to ignore the time of computation.
+        device_link: Bytes per second through the link of a device; 0 to ignore its time.
+        host_link: Bytes per second through the link of a host; 0 to ignore its time.
     """
 
     devices: int
@@ -61,23 +62,23 @@ def cost(
     M: int,
     machine: Machine,
     *,
-    at_once: int | None = 1,
+    chunk_size: int | None = 1,
     moments: int = 0,
     activations: int = 0,
     examples: int = 0,
     width: int = 4,
 ) -> Cost:
-    """The cost of a round.
+    """Return the cost of a round.
 
     Args:
-      parameters: P.
-      M: clients per round.
-      machine: D and H count.
-      at_once: c, clients at once on a device; None for all of its own.
-      moments: of the server's optimiser: 0 for SGD, 2 for Yogi and Adam.
-      activations: a(B), bytes of a client's mini-batch at work.
-      examples: bytes of examples on a device.
-      width: b, bytes of a number.
+      parameters: P, the number of parameters.
+      M: the number of clients per round.
+      machine: the machine, of which the numbers of devices and hosts matter.
+      chunk_size: c, the number of clients that a device runs at a time; None for all of them.
+      moments: the number of moments of the server optimiser: 0 for SGD, 2 for Yogi and Adam.
+      activations: a(B), the bytes of a client's activations.
+      examples: the bytes of examples on a device.
+      width: b, the bytes of a number.
     """
     for name, value in (("parameters", parameters), ("M", M), ("devices", machine.devices), ("hosts", machine.hosts)):
         if value < 1:
@@ -85,20 +86,26 @@ def cost(
     D, H = machine.devices, machine.hosts
     clients = math.ceil(M / D)
     numbers = parameters + 2 * clients * D
-    running = clients if at_once is None else min(at_once, clients)
-    is_summed = at_once == 1 or running < clients
-    models = 2 * (1 + moments) + 3 * running + is_summed
+    running = clients if chunk_size is None else min(chunk_size, clients)
+    has_running_sum = chunk_size == 1 or running < clients
+    models = 2 * (1 + moments) + 3 * running + has_running_sum
     memory = models * width * parameters + running * activations + examples
-    return Cost(clients, numbers, ring(D) * width * numbers, ring(H) * width * numbers, memory)
+    return Cost(clients, numbers, ring_traffic(D) * width * numbers, ring_traffic(H) * width * numbers, memory)
 
 
-def ring(n: int) -> float:
-    """What of a message of 1 goes through each link of a ring in an all-reduce."""
+def ring_traffic(n: int) -> float:
+    """Return the bytes through each link of a ring of n devices, per byte of the all-reduced array."""
     return 2 * (n - 1) / n
 
 
-def seconds(found: Cost, machine: Machine, flops_of_client: float) -> tuple[float, float]:
-    """Computing and sending, where neither hides the other; a rate of 0 is one that nothing waits for."""
-    computing = found.clients * flops_of_client / machine.flops if machine.flops else 0.0
-    links = ((found.device_bytes, machine.device_link), (found.host_bytes, machine.host_link))
-    return computing, sum(size / rate for size, rate in links if rate)
+def seconds(cost: Cost, machine: Machine, client_flops: float) -> tuple[float, float]:
+    """Return the seconds of computation and of communication of a round, without overlap.
+
+    Args:
+      cost: the cost of the round.
+      machine: the machine; a rate of 0 contributes no time.
+      client_flops: the operations of one client in a round.
+    """
+    computation = cost.clients * client_flops / machine.flops if machine.flops else 0.0
+    links = ((cost.device_bytes, machine.device_link), (cost.host_bytes, machine.host_link))
+    return computation, sum(size / rate for size, rate in links if rate)

@@ -1,12 +1,13 @@
-r"""The local surrogate at a trained model: does the quadratic theory carry over to this network? Matrix-free.
+r"""The local surrogate at a trained model, matrix-free: does the theory of quadratics apply to this network?
 
-The Jacobian of InnerLoop, mean over clients, :math:`J = E_i[\partial_x \mathrm{InnerLoop}(i, x, \gamma, \Theta)]`, is
-on quadratics the surrogate's Hessian :math:`E_i[Q_i A_i]`. Here it is taken at a model x, with gradient descent
-clients, and compared with what the theory makes of the local Hessians :math:`H_i = \nabla^2 f_i(x)` alone,
-:math:`P = E_i[Q_i(\gamma, \Theta) H_i]`, :math:`Q_i = \sum_k \theta_k (I - \gamma H_i)^{k-1}`.
+On quadratics, the mean over clients of the Jacobian of InnerLoop,
+:math:`J = E_i[\partial_x \mathrm{InnerLoop}(i, x, \gamma, \Theta)]`, is the surrogate's Hessian :math:`E_i[Q_i A_i]`.
+This module computes J at a model x, with gradient descent clients, and compares it with the prediction of the theory
+from the local Hessians :math:`H_i = \nabla^2 f_i(x)` alone, :math:`P = E_i[Q_i(\gamma, \Theta) H_i]` with
+:math:`Q_i = \sum_k \theta_k (I - \gamma H_i)^{k-1}`.
 
-Only products with vectors are formed: (depth + probes) times a small number of Hessian-vector products per client and
-local step. Memory: `depth` vectors of the model's size for Lanczos, and K for the transposed product.
+Only products with vectors are computed: (depth + probes) times a few Hessian-vector products per client and local step.
+Lanczos keeps `depth` vectors of the size of the model in memory, and the transposed product K.
 """
 
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ class Spectrum(NamedTuple):
 
     @property
     def condition_number(self) -> float:
-        """Largest over smallest, which Lanczos approaches from below; infinite if the smallest is not positive."""
+        """Largest over smallest, a lower bound of the condition number; infinite if the smallest is not positive."""
         return self.largest / self.smallest if self.smallest > 0 else float("inf")
 
 
@@ -59,7 +60,7 @@ class Diagnosis(NamedTuple):
         predicted: Spectrum of P, from Hessians at x alone.
         asymmetry: ||J - J^T|| / ||J||, which is 0 if there is a surrogate loss.
         jacobian_gap: ||J - P|| / ||J||.
-        message_gap: ||q - Q grad f|| / ||q||, mean over clients.
+        update_gap: ||q - Q grad f|| / ||q|| for a client's update q, mean over clients.
         products: Number of Hessian-vector products.
     """
 
@@ -69,7 +70,7 @@ class Diagnosis(NamedTuple):
     predicted: Spectrum
     asymmetry: float
     jacobian_gap: float
-    message_gap: float
+    update_gap: float
     products: int
 
 
@@ -85,15 +86,22 @@ def diagnose(
     probes: int = 4,
     seed: int = 0,
 ) -> list[Diagnosis]:
-    """Estimate the local surrogate at `params` for every Theta and gamma.
+    """Estimate the local surrogate at a model for every Theta and gamma.
 
     Args:
-      gammas: client rates; by default a third, once and three times the task's.
-      thetas: weights; by default FedAvg with 1, 5 and 10 steps. With one step gamma plays no part, and one is tried.
-      clients: how many clients the mean is over, drawn at random among those with enough examples.
-      examples: of each client; its loss is the mean over them, and all are used at every step (gradient descent).
-      depth: Lanczos steps.
-      probes: random vectors for norms.
+      task: the task.
+      params: the parameters of the model.
+      gammas: client learning rates; by default 1/3, 1 and 3 times the task's.
+      thetas: weights; by default FedAvg with 1, 5 and 10 steps. One step does not depend on gamma, so it is tried with
+        the first gamma only.
+      clients: the number of clients in the mean, drawn at random among those with at least `examples` examples.
+      examples: the number of examples of each client; every local step uses all of them (gradient descent).
+      depth: the number of Lanczos steps.
+      probes: the number of random vectors for the estimates of norms.
+      seed: the seed of the clients, examples and random vectors.
+
+    Returns:
+      One diagnosis for each Theta and gamma.
     """
     for name, value in (("clients", clients), ("examples", examples), ("depth", depth), ("probes", probes)):
         if isinstance(value, bool) or int(value) != value or value < 1:
@@ -106,37 +114,37 @@ def diagnose(
     data = client_data(task, clients, examples, seed)
     x, unravel = ravel_pytree(params)
     depth, key = min(depth, x.size), jax.random.key(seed)
-    found = []
+    diagnoses = []
     for theta in weights:
         for gamma in gammas[:1] if len(theta) == 1 else gammas:
-            raw = _measure(task.loss, unravel, theta, depth, probes, x, data, jnp.asarray(gamma, x.dtype), key)
-            ritz, ritz_predicted, skew, off, gap = jax.tree.map(np.asarray, raw)
+            estimates = _estimate(task.loss, unravel, theta, depth, probes, x, data, jnp.asarray(gamma, x.dtype), key)
+            ritz, ritz_predicted, asymmetry, jacobian_gap, update_gap = jax.tree.map(np.asarray, estimates)
             M = len(jax.tree.leaves(data)[0])
-            spent = M * (len(theta) * (3 * depth + 3 * probes) + len(theta) - 1)
-            found.append(
+            products = M * (len(theta) * (3 * depth + 3 * probes) + len(theta) - 1)
+            diagnoses.append(
                 Diagnosis(
                     float(gamma),
                     theta,
                     spectrum(*ritz),
                     spectrum(*ritz_predicted),
-                    float(skew),
-                    float(off),
-                    float(gap),
-                    spent,
+                    float(asymmetry),
+                    float(jacobian_gap),
+                    float(update_gap),
+                    products,
                 )
             )
-    return found
+    return diagnoses
 
 
 def client_data(task: Task, clients: int, examples: int, seed: int) -> PyTree:
-    """Whole-data batches of some clients, with axes (clients, examples)."""
+    """Return one batch per client, stacked along axes (clients, examples)."""
     store, rng = task.store, np.random.default_rng([seed, 9])
-    enough = np.flatnonzero(store.sizes >= examples)
-    pool = enough if len(enough) >= min(clients, store.clients) else np.argsort(-store.sizes)[:clients]
+    large = np.flatnonzero(store.sizes >= examples)
+    pool = large if len(large) >= min(clients, store.clients) else np.argsort(-store.sizes)[:clients]
     chosen = np.sort(rng.choice(pool, min(clients, len(pool)), replace=False))
     count = min(examples, int(store.sizes[chosen].min()))
     if count < 1:
-        raise ValueError(f"the store must have {clients} clients with examples, got one without")
+        raise ValueError(f"the store must have {clients} clients with examples, got a client without")
     batches = []
     for i in chosen:
         rows = store.offsets[i] + rng.permutation(int(store.sizes[i]))[:count]
@@ -145,13 +153,13 @@ def client_data(task: Task, clients: int, examples: int, seed: int) -> PyTree:
 
 
 def spectrum(values: Any, bounds: Any) -> Spectrum:
-    """The ends of a list of Ritz values with their residual bounds."""
+    """Return the extreme Ritz values with their residual bounds."""
     low, high = int(values.argmin()), int(values.argmax())
     return Spectrum(float(values[low]), float(values[high]), float(bounds[low]), float(bounds[high]))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _measure(
+def _estimate(
     loss: Any, unravel: Any, theta: Theta, depth: int, probes: int, x: Any, data: PyTree, gamma: Any, key: Any
 ):
     with optional_imports("lur.diagnose"):
@@ -159,64 +167,64 @@ def _measure(
 
     K = len(theta)
 
-    def message(x, batch):
+    def update(x, batch):
         steps = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (K, *leaf.shape)), batch)
         return ravel_pytree(inner_loop(loss, unravel(x), steps, gamma, theta)[0])[0]
 
     def gradient(x, batch):
         return jax.grad(lambda x: loss(unravel(x), batch))(x)
 
-    def curved(batch, v):
-        """H_i v. In reverse mode only, as layers with a gradient of their own have no other; H_i is symmetric."""
+    def hessian_product(batch, v):
+        """Return H_i v, by reverse mode only, since layers with explicit gradients have no other; H_i is symmetric."""
         return jax.vjp(lambda x: gradient(x, batch), x)[1](v)[0]
 
-    def distorted(batch, v):
-        """Q_i v, with the Hessian of a client at x."""
+    def distortion_product(batch, v):
+        """Return Q_i v, with the Hessian of a client at x."""
 
         def step(carry, theta_k):
             total, power = carry
-            return (total + theta_k * power, power - gamma * curved(batch, power)), None
+            return (total + theta_k * power, power - gamma * hessian_product(batch, power)), None
 
         weights = jnp.asarray(theta, x.dtype)
         return jax.lax.scan(step, (jnp.zeros_like(v), v), weights)[0][0]
 
-    def over_clients(of):
-        """The mean over clients, one at a time."""
-        total, _ = jax.lax.scan(lambda s, batch: (s + of(batch), None), jnp.zeros_like(x), data)
+    def mean_over_clients(term):
+        """Return the mean over clients, computed one client at a time."""
+        total, _ = jax.lax.scan(lambda s, batch: (s + term(batch), None), jnp.zeros_like(x), data)
         return total / len(jax.tree.leaves(data)[0])
 
     def jacobian(v):
-        def of(batch):
-            pull = jax.vjp(lambda x: message(x, batch), x)[1]
+        def term(batch):
+            pull = jax.vjp(lambda x: update(x, batch), x)[1]
             return jax.vjp(lambda u: pull(u)[0], jnp.zeros_like(v))[1](v)[0]  # the transpose of the transpose
 
-        return over_clients(of)
+        return mean_over_clients(term)
 
-    def transposed(v):
-        return over_clients(lambda batch: jax.vjp(lambda x: message(x, batch), x)[1](v)[0])
+    def jacobian_transposed(v):
+        return mean_over_clients(lambda batch: jax.vjp(lambda x: update(x, batch), x)[1](v)[0])
 
     def predicted(v):
-        return over_clients(lambda batch: distorted(batch, curved(batch, v)))
+        return mean_over_clients(lambda batch: distortion_product(batch, hessian_product(batch, v)))
 
     def ritz(matvec, v):
         _, T, residual, _ = tridiag_sym(depth, custom_vjp=False)(matvec, v)
         values, vectors = jnp.linalg.eigh(T)
         return values, jnp.linalg.norm(residual) * jnp.abs(vectors[-1])
 
-    first, *others = jax.random.split(key, probes + 1)
-    start = jax.random.normal(first, x.shape, x.dtype)
+    start_key, *probe_keys = jax.random.split(key, probes + 1)
+    start = jax.random.normal(start_key, x.shape, x.dtype)
 
     def probe(key):
         v = jax.random.rademacher(key, x.shape, x.dtype)
-        Jv, Jtv, Pv = jacobian(v), transposed(v), predicted(v)
+        Jv, Jtv, Pv = jacobian(v), jacobian_transposed(v), predicted(v)
         return jnp.stack([jnp.sum((Jv - Jtv) ** 2), jnp.sum((Jv - Pv) ** 2), jnp.sum(Jv**2)])
 
-    skew, off, size = jax.lax.map(probe, jnp.stack(others)).mean(0)
+    asymmetry, difference, norm = jax.lax.map(probe, jnp.stack(probe_keys)).mean(0)
 
     def gap(batch):
-        q = message(x, batch)
-        return jnp.linalg.norm(q - distorted(batch, gradient(x, batch))) / jnp.linalg.norm(q)
+        q = update(x, batch)
+        return jnp.linalg.norm(q - distortion_product(batch, gradient(x, batch))) / jnp.linalg.norm(q)
 
     gaps = jax.lax.map(gap, data)
-    symmetric = ritz(lambda v: (jacobian(v) + transposed(v)) / 2, start)
-    return symmetric, ritz(predicted, start), jnp.sqrt(skew / size), jnp.sqrt(off / size), gaps.mean()
+    symmetric = ritz(lambda v: (jacobian(v) + jacobian_transposed(v)) / 2, start)
+    return symmetric, ritz(predicted, start), jnp.sqrt(asymmetry / norm), jnp.sqrt(difference / norm), gaps.mean()

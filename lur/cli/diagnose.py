@@ -75,7 +75,7 @@ def diagnose(
         J, P = row.jacobian, row.predicted
         say(f"  {len(row.theta):3d} {row.gamma:8.4g}  [{J.smallest:9.3g},{J.largest:9.4g}]  "
             f"[{P.smallest:9.3g},{P.largest:9.4g}] {row.asymmetry:10.2g} {row.jacobian_gap:9.2g} "
-            f"{row.message_gap:9.2g}")  # fmt: skip
+            f"{row.update_gap:9.2g}")  # fmt: skip
     say(f"  {sum(row.products for row in rows):,} Hessian-vector products; Lanczos ends are within "
         f"{max(row.jacobian.largest_error for row in rows):.1g} (largest) and "
         f"{max(row.jacobian.smallest_error for row in rows):.1g} (smallest) of eigenvalues")  # fmt: skip
@@ -101,7 +101,7 @@ def _write_figure_and_table(folder: Path, task: str, results: list[Any]) -> list
         axes[0].plot(gammas, [row.predicted.largest / (K * first) for row in rows], "--", color=colour)
         axes[1].plot(gammas, [row.asymmetry for row in rows], f"{mark}-", color=colour, label=f"$K = {K}$")
         if K > 1:
-            axes[2].plot(gammas, [row.message_gap for row in rows], "o-", color=colour, label=f"message, $K = {K}$")
+            axes[2].plot(gammas, [row.update_gap for row in rows], "o-", color=colour, label=f"update, $K = {K}$")
             axes[2].plot(gammas, [row.jacobian_gap for row in rows], "o:", color=colour, label=f"Jacobian, $K = {K}$")
     axes[0].set(title=r"largest eigenvalue over $K L$", ylim=(0, 1.3))
     axes[1].set(title=r"asymmetry $\|J - J^\top\|/\|J\|$", ylim=(0, None))
@@ -113,10 +113,10 @@ def _write_figure_and_table(folder: Path, task: str, results: list[Any]) -> list
     )  # an error above 1 is no prediction
     paths = plots.save(figure, folder, f"diagnose-{task}")
     table = folder / f"diagnose-{task}.csv"
-    lines = ["K,gamma,smallest,largest,predicted_smallest,predicted_largest,asymmetry,jacobian_gap,message_gap"]
+    lines = ["K,gamma,smallest,largest,predicted_smallest,predicted_largest,asymmetry,jacobian_gap,update_gap"]
     for row in results:
         J, P = row.jacobian, row.predicted
-        numbers = (J.smallest, J.largest, P.smallest, P.largest, row.asymmetry, row.jacobian_gap, row.message_gap)
+        numbers = (J.smallest, J.largest, P.smallest, P.largest, row.asymmetry, row.jacobian_gap, row.update_gap)
         lines.append(f"{len(row.theta)},{row.gamma:.6g}," + ",".join(f"{value:.6g}" for value in numbers))
     table.write_text("\n".join(lines) + "\n")
     return [*paths, table]

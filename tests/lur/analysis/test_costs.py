@@ -1,4 +1,4 @@
-"""The formulas of `lur.analysis.costs` against what the compiler says of the programs themselves."""
+"""The formulas of `lur.analysis.costs` against the compiler's report on the programs."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lur.analysis.costs import Cost, Machine, cost, ring, seconds
+from lur.analysis.costs import Cost, Machine, cost, ring_traffic, seconds
 
 ROOT = Path(__file__).resolve().parents[3]
 DEVICES = 2
@@ -50,15 +50,18 @@ LAYOUTS = [
     ("dense", "sharded:chunked:2", "sgd", 7),
     ("digits", "sharded", "sgd", 5),
 ]
-EVEN = "1:3"
-CASES = [(*case, theta) for case in LAYOUTS for theta in (EVEN, "[1,2,1]")]
-AT_ONCE = {"sequential": 1, "sharded": 1, "sharded:vmap": None, "sharded:chunked:2": 2}
+EQUAL_WEIGHTS = "1:3"
+CASES = [(*case, theta) for case in LAYOUTS for theta in (EQUAL_WEIGHTS, "[1,2,1]")]
+CHUNK_SIZES = {"sequential": 1, "sharded": 1, "sharded:vmap": None, "sharded:chunked:2": 2}
 
 
-def test_formulas_are_those_of_the_compiled_programs():
-    """What is sent exactly; memory to 10 % where the model is what fills it: the compiler may keep half a model more or
-    less in its loops, and activations and random bits, left out here, are small beside P. Where all weights are alike,
-    a client's model is made anew in each step: the compiler need not have all of it beside all of the gradient."""
+def test_formulas_agree_with_compiled_programs():
+    """Communication is exact; memory is within 10 % if the model dominates it.
+
+    The compiler may keep half a model more or less in its loops, and activations and random bits, which the formula
+    leaves out here, are small compared with P. If all weights are equal, a client's model is recomputed in each step,
+    so the compiler need not keep all of it next to the whole gradient.
+    """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(CASES)],
         capture_output=True,
@@ -74,26 +77,26 @@ def test_formulas_are_those_of_the_compiled_programs():
         devices = 1 if layout == "sequential" else DEVICES
         moments = 2 if server == "yogi" else 0
         machine = Machine(devices)
-        expected = cost(P, M, machine, at_once=AT_ONCE[layout], moments=moments, examples=stored)
+        expected = cost(P, M, machine, chunk_size=CHUNK_SIZES[layout], moments=moments, examples=stored)
         assert sent == ([["all_reduce", expected.numbers]] if devices > 1 else [])
         arguments, outputs, between, _ = size
         used = arguments + outputs + between
-        if name == "dense" and theta == EVEN:
-            running = min(AT_ONCE[layout] or M, -(-M // devices))
+        if name == "dense" and theta == EQUAL_WEIGHTS:
+            running = min(CHUNK_SIZES[layout] or M, -(-M // devices))
             assert 0.9 * (expected.memory - 4 * running * P) < used < 1.1 * expected.memory, (layout, server)
         elif name == "dense":
             assert used == pytest.approx(expected.memory, rel=0.1), (layout, server)
 
 
-def test_a_ring_by_hand():
-    """Of n parts each device sends n - 1 to be summed and n - 1 that are."""
+def test_ring_traffic_by_hand():
+    """Each device sends n - 1 of n parts to be summed, and n - 1 sums."""
     for n in (1, 2, 3, 256):
         parts = [1 / n] * n
-        assert ring(n) == pytest.approx(2 * sum(parts[1:]))
+        assert ring_traffic(n) == pytest.approx(2 * sum(parts[1:]))
 
 
-def test_clients_that_all_run_at_once_need_no_running_sum():
-    models = [cost(1, 4, Machine(2), at_once=at_once, width=1).memory for at_once in (1, 2, 3, None)]
+def test_clients_that_run_together_need_no_running_sum():
+    models = [cost(1, 4, Machine(2), chunk_size=chunk_size, width=1).memory for chunk_size in (1, 2, 3, None)]
     assert models == [2 + 3 + 1, 2 + 6, 2 + 6, 2 + 6]
 
 
@@ -104,13 +107,13 @@ def test_seconds():
 
 
 @pytest.mark.parametrize("bad", [(0, 1, Machine(1)), (1, 0, Machine(1)), (1, 1, Machine(0)), (1, 1, Machine(1, 0))])
-def test_what_is_none(bad):
+def test_sizes_below_one_are_refused(bad):
     with pytest.raises(ValueError, match="must be >= 1, got 0"):
         cost(*bad)
 
 
-def test_the_table_of_the_docs():
-    """Memory, bytes and milliseconds are what the formulas make of the other columns."""
+def test_the_table_in_the_docs_follows_the_formulas():
+    """Memory, bytes and milliseconds follow from the other columns."""
     text = (ROOT / "docs" / "machines.md").read_text()
     table = text[text.index("## 10,000 clients") :]
     rows = [[cell.strip().replace(",", "") for cell in line.split("|")[1:-1]] for line in table.splitlines()]

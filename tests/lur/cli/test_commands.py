@@ -141,7 +141,7 @@ def test_diagnose_prints_and_writes(tmp_path):
     for row in rows:
         values = dict(zip(header.split(","), map(float, row.split(",")), strict=True))
         assert abs(values["largest"] / values["predicted_largest"] - 1) < 1e-4
-        assert max(values["asymmetry"], values["jacobian_gap"], values["message_gap"]) < 1e-4
+        assert max(values["asymmetry"], values["jacobian_gap"], values["update_gap"]) < 1e-4
     assert (tmp_path / "diagnose-quadratic.svg").exists()
 
 
