@@ -35,7 +35,8 @@ def run_command(arguments: list[str]) -> int:
     from lur.cli.commands import COMMANDS
     from lur.cli.output import complete_json_flag
     from lur.cli.overview import START_HERE, group_overview, overview
-    from lur.cli.parsing import find_command, parse_call
+    from lur.cli.parsing import parse_call
+    from lur.training.configuration import did_you_mean
 
     match arguments:
         case []:
@@ -49,11 +50,13 @@ def run_command(arguments: list[str]) -> int:
 
             print(f"lur {__version__}")
             return 0
-    name, *rest = complete_json_flag(arguments)
-    command, prog = find_command(name, COMMANDS, "lur"), f"lur {name}"
-    if isinstance(command, Mapping):
+    command, prog, rest = COMMANDS, "lur", complete_json_flag(arguments)
+    while isinstance(command, Mapping):
         if not rest or rest[0] in ("-h", "--help"):
-            print(group_overview(name, command))
+            print(group_overview(prog, command))
             return 0
-        command, prog, rest = find_command(rest[0], command, prog), f"{prog} {rest[0]}", rest[1:]
+        name, *rest = rest
+        if name not in command:
+            raise ValueError(f"unknown command {prog} {name}{did_you_mean(name, command)} ({prog} --help lists them)")
+        command, prog = command[name], f"{prog} {name}"
     return parse_call(command, prog, rest)()

@@ -13,7 +13,7 @@ def config(
     config: Path | None = None,
     run_dir: Path | None = None,
     json: Json = None,
-    flags: RunFlagsArg = NO_FLAGS,
+    configuration: RunFlagsArg = NO_FLAGS,
 ) -> int:
     """Print the configuration of a run as TOML, including the task's settings: lur config digits
 
@@ -25,7 +25,7 @@ def config(
     from lur.training.configuration import resolve_config, to_toml
     from lur.training.experiment import load_task
 
-    requested = requested_config(task, config, run_dir, flags)
+    requested = requested_config(task, config, run_dir, configuration)
     resolved = resolve_config(requested, load_task(requested).settings)
     write_json(json, resolved)
     if json is None:

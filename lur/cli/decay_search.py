@@ -17,7 +17,7 @@ def decay(
     run_dir: Path | None = None,
     quiet: bool = False,
     json: Json = None,
-    flags: DecayFlagsArg = NO_FLAGS,
+    configuration: DecayFlagsArg = NO_FLAGS,
 ) -> int:
     """Run LocalUpdateDecay from the largest gamma that does not diverge, with tuned eta: lur decay digits
 
@@ -25,7 +25,7 @@ def decay(
 
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
-        config: A TOML file, as `lur config` prints it; flags override it.
+        config: A TOML file, as `lur config` prints it; other flags override it.
         run_dir: The folder of the sweeps, one for each gamma; by default runs/decay-TASK.
         quiet: Print nothing.
     """
@@ -36,10 +36,11 @@ def decay(
         raise ValueError("expected a task or --config FILE, got neither")
     check_json(json)
     quiet = silent(quiet, json)
-    path = run_dir or Path("runs") / f"decay-{requested_config(task, config, None, flags, without=RATES).task}"
-    gammas = sorted(parse_rates("--client-lr", flags.client_lr, DECAY_GAMMAS), reverse=True)
+    path = run_dir or Path("runs") / f"decay-{requested_config(task, config, None, configuration, without=RATES).task}"
+    gammas = sorted(parse_rates("--client-lr", configuration.client_lr, DECAY_GAMMAS), reverse=True)
     for gamma in gammas:
-        chosen = replace(flags, client_lr=repr(gamma), decay="paper" if flags.decay is None else flags.decay)
+        decay_rule = "paper" if configuration.decay is None else configuration.decay
+        chosen = replace(configuration, client_lr=repr(gamma), decay=decay_rule)
         folder = path / f"gamma-{gamma:g}"
         status, results, _ = run_requested_sweep(task, config, folder, "decay", False, quiet, chosen)
         if status or results is None:

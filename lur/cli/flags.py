@@ -22,49 +22,41 @@ RATES = ("client_lr", "server_lr")
 TaskName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK", help_behavior_hint="")]
 
 
-def _flag(name: str, default: Any) -> tuple[str, Any, None]:
-    """A flag for a field of the configuration; None means that it is not given."""
-    instead = "the task's" if name in FROM_TASK else "none" if default is None else str(default)
-    described = tyro.conf.arg(help=FIELD_DESCRIPTIONS[name], help_behavior_hint=f"(default: {instead})")
-    return name, Annotated[FIELD_TYPES[name] | None, tyro.conf.DisallowNone, described], None
+def _flags_class(without: Iterable[str] = (), **rates: tuple[str, str]) -> Any:
+    """A dataclass of flags for the fields of the configuration; a flag that is not given is None.
+
+    Args:
+        without: fields that have no flag, besides the task.
+        rates: flags for lists of rates, each with the symbol of the rate and the default in words.
+    """
+    flags = []
+    for field in fields(RunConfig):
+        if field.name != "task" and field.name not in without:
+            default = "the task's" if field.name in FROM_TASK else "none" if field.default is None else field.default
+            help = FIELD_DESCRIPTIONS[field.name]
+            described = tyro.conf.arg(help=help, help_behavior_hint=f"(default: {default})")
+            hint = Annotated[FIELD_TYPES[field.name] | None, tyro.conf.DisallowNone, described]
+            flags.append((field.name, hint, None))
+    for name, (symbol, default) in rates.items():
+        help = f"Comma-separated values of {symbol}."
+        described = tyro.conf.arg(help=help, help_behavior_hint=f"(default: {default})")
+        flags.append((name, Annotated[str, described], ""))
+    return make_dataclass("Flags", flags, frozen=True)
 
 
-def _rates_flag(name: str, symbol: str, default: str) -> tuple[str, Any, str]:
-    """A flag for a list of rates."""
-    described = tyro.conf.arg(help=f"Comma-separated values of {symbol}.", help_behavior_hint=f"(default: {default})")
-    return name, Annotated[str, described], ""
-
-
-def _flags_class(without: Iterable[str], *more: tuple[str, Any, str]) -> Any:
-    """A dataclass of flags for all fields of the configuration but some, and for others in their place."""
-    own = [_flag(field.name, field.default) for field in fields(RunConfig) if field.name not in without]
-    return make_dataclass("Flags", [*own, *more], frozen=True)
-
-
-_ETAS = _rates_flag("server_lr", "eta", "10^-3, 10^-2.5, ..., 10")
-RunFlags: Any = _flags_class(("task",))
+RunFlags: Any = _flags_class()
 """The flags of a run: all fields of its configuration but the task."""
 SweepFlags: Any = _flags_class(
-    ("task", *RATES), _rates_flag("client_lr", "gamma", "0, 10^-3, ..., 100, as in the paper"), _ETAS
+    RATES, client_lr=("gamma", "0, 10^-3, ..., 100, as in the paper"), server_lr=("eta", "10^-3, 10^-2.5, ..., 10")
 )
 """The flags of a sweep, whose rates are lists."""
 DecayFlags: Any = _flags_class(
-    ("task", *RATES), _rates_flag("client_lr", "gamma", "100, 10, 1, 0.1, 0.01, as in the paper"), _ETAS
+    RATES, client_lr=("gamma", "100, 10, 1, 0.1, 0.01, as in the paper"), server_lr=("eta", "10^-3, 10^-2.5, ..., 10")
 )
 """The flags of `lur decay`, whose client rates have another default."""
 RunFlagsArg = Annotated[RunFlags, tyro.conf.OmitArgPrefixes]
 SweepFlagsArg = Annotated[SweepFlags, tyro.conf.OmitArgPrefixes]
 DecayFlagsArg = Annotated[DecayFlags, tyro.conf.OmitArgPrefixes]
-
-
-def given_values(flags: Any) -> dict[str, Any]:
-    """The flags that were given, with absolute paths."""
-    values = {field.name: getattr(flags, field.name) for field in fields(flags)}
-    return {
-        name: value.absolute() if isinstance(value, Path) else value
-        for name, value in values.items()
-        if value is not None
-    }
 
 
 def requested_config(
@@ -79,7 +71,8 @@ def requested_config(
         flags: the flags.
         without: names of flags that are not part of the configuration.
     """
-    values = {name: value for name, value in given_values(flags).items() if name not in without}
+    given = {name: value for name, value in vars(flags).items() if value is not None and name not in without}
+    values = {name: value.absolute() if isinstance(value, Path) else value for name, value in given.items()}
     if task:
         values["task"] = task
     if file is not None:

@@ -47,7 +47,7 @@ def silent(quiet: bool, json: Path | None) -> bool:
 
 def speaker(quiet: bool, json: Path | None) -> Say:
     """`print`, or a function that does nothing with --quiet or if standard output is for JSON."""
-    return (lambda line: None) if silent(quiet, json) else print
+    return (lambda line: None) if quiet or json == STDOUT else print
 
 
 def check_json(json: Path | None) -> None:

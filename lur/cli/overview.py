@@ -76,7 +76,7 @@ def overview(commands: Commands) -> str:
     return "\n\n".join(parts)
 
 
-def group_overview(name: str, commands: Commands) -> str:
+def group_overview(prog: str, commands: Commands) -> str:
     """The commands of a group, as `lur data --help` shows them."""
     summaries = [command_summary(key, command) for key, command in commands.items()]
-    return "\n".join([f"usage: lur {name} COMMAND [options]", "", *_listing(summaries)])
+    return "\n".join([f"usage: {prog} COMMAND [options]", "", *_listing(summaries)])

@@ -20,19 +20,6 @@ TYRO_CONFIG = (tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff)
 TYPE_NAMES = {"INT": "an integer", "FLOAT": "a number", "PATH": "a path"}
 
 
-def find_command(name: str, commands: Commands, prog: str) -> Any:
-    """The command of this name, or the group of commands.
-
-    Args:
-        name: what the user typed.
-        commands: the commands by name.
-        prog: what comes before the name on the command line.
-    """
-    if name not in commands:
-        raise ValueError(f"unknown command {prog} {name}{did_you_mean(name, commands)} ({prog} --help lists them)")
-    return commands[name]
-
-
 def parse_call(command: Command, prog: str, arguments: list[str]) -> Callable[[], int]:
     """The call that the arguments ask for. `--help` prints the help and exits.
 

@@ -18,7 +18,7 @@ def sweep(
     tied: bool = False,
     quiet: bool = False,
     json: Json = None,
-    flags: SweepFlagsArg = NO_FLAGS,
+    configuration: SweepFlagsArg = NO_FLAGS,
 ) -> int:
     """Train with every pair of learning rates: lur sweep digits --client-lr 0.01,0.1,1 --server-lr 0.1,1
 
@@ -27,14 +27,14 @@ def sweep(
 
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
-        config: A TOML file, as `lur config` prints it; flags override it.
+        config: A TOML file, as `lur config` prints it; other flags override it.
         run_dir: The folder of the sweep; by default runs/sweep-TASK. It is enough to resume a sweep.
         tied: Use eta = gamma, as vanilla FedAvg does, instead of --server-lr.
         quiet: Print nothing.
     """
     check_json(json)
     quiet = silent(quiet, json)
-    status, results, _ = run_requested_sweep(task, config, run_dir, "sweep", tied, quiet, flags)
+    status, results, _ = run_requested_sweep(task, config, run_dir, "sweep", tied, quiet, configuration)
     if results is not None:
         write_json(json, _cells_record(results))
         if not quiet:

@@ -20,7 +20,7 @@ def train(
     tensorboard: bool = False,
     quiet: bool = False,
     json: Json = None,
-    flags: RunFlagsArg = NO_FLAGS,
+    configuration: RunFlagsArg = NO_FLAGS,
 ) -> int:
     """Train on one of the seven tasks: lur train digits --run-dir runs/digits
 
@@ -29,7 +29,7 @@ def train(
 
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
-        config: A TOML file, as `lur config` prints it; flags override it.
+        config: A TOML file, as `lur config` prints it; other flags override it.
         run_dir: Keep the configuration, the environment, the log, checkpoints and figures in this folder.
         resume: Resume the run in the folder; --no-resume accepts only a new folder.
         tensorboard: Also write TensorBoard events into the run folder; needs tensorboardX.
@@ -47,7 +47,7 @@ def train(
     if not is_first:
         quiet, json = True, None
     say = speaker(quiet, json)
-    run_config = requested_config(task, config, run_dir, flags)
+    run_config = requested_config(task, config, run_dir, configuration)
     if run_dir is not None and not resume and is_first and (run_dir / "run.json").exists():
         raise ValueError(f"--run-dir must name a new folder with --no-resume, got {run_dir}, which holds a run")
     if tensorboard and run_dir is None:

@@ -17,7 +17,7 @@ def tune(
     csv: Path | None = None,
     json: Json = None,
     quiet: bool = False,
-    flags: SweepFlagsArg = NO_FLAGS,
+    configuration: SweepFlagsArg = NO_FLAGS,
 ) -> int:
     """Find, for each gamma, the eta with the lowest training loss over the last 100 rounds: lur tune digits
 
@@ -25,7 +25,7 @@ def tune(
 
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
-        config: A TOML file, as `lur config` prints it; flags override it.
+        config: A TOML file, as `lur config` prints it; other flags override it.
         run_dir: The folder of the sweep; by default runs/tune-TASK.
         csv: Write the table to this file, as well as to tuned.csv in the folder.
         quiet: Print nothing.
@@ -34,7 +34,7 @@ def tune(
 
     check_json(json)
     quiet = silent(quiet, json)
-    status, results, path = run_requested_sweep(task, config, run_dir, "tune", False, quiet, flags)
+    status, results, path = run_requested_sweep(task, config, run_dir, "tune", False, quiet, configuration)
     if results is None or not results.finished:
         return status
     rows = tune_server_lr(results)

@@ -84,11 +84,11 @@ def create_run(path: Path, kind: str, config: str, environment: Mapping[str, Any
     """Write the files that a run begins with.
 
     Args:
-        path: the locked folder.
-        kind: "train" or "sweep".
-        config: the resolved configuration as TOML.
-        environment: from `lur.runs.environment`.
-        data: from `data_digest`.
+      path: the locked folder.
+      kind: "train" or "sweep".
+      config: the resolved configuration as TOML.
+      environment: from `lur.runs.environment`.
+      data: from `data_digest`.
     """
     write_file(path / "config.toml", config)
     write_file(path / "environment.json", json.dumps({"begun": environment, "later": []}, indent=1))
@@ -126,12 +126,12 @@ def record_environment_changes(path: Path, environment: Mapping[str, Any], round
     """Record how the environment differs from the one that the run began in.
 
     Args:
-        path: the run folder.
-        environment: the present environment.
-        round: number of rounds that are done.
+      path: the run folder.
+      environment: the present environment.
+      round: number of rounds that are done.
 
     Returns:
-        The differences, as text.
+      The differences, as text.
     """
     kept = read_json(path / "environment.json")
     begun = kept.get("begun", {})

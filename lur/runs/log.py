@@ -24,8 +24,8 @@ class Position(NamedTuple):
     """A position in a log, with a digest of what comes before it.
 
     Attributes:
-        bytes: number of bytes before the position.
-        sha256: their SHA-256.
+      bytes: number of bytes before the position.
+      sha256: their SHA-256.
     """
 
     bytes: int
@@ -39,14 +39,14 @@ class Log:
     """A log that is appended to. If the disk refuses an append, nothing of it remains.
 
     Attributes:
-        path: the file.
-        bytes: its size.
-        hash: the running SHA-256 of its content.
+      path: the file.
+      bytes: its size.
+      hash: the running SHA-256 of its content.
     """
 
     def __init__(self, path: Path, position: Position = START):
         self.path = path
-        self.hash = hash_prefix(path, position)
+        self.hash = hash_prefix(path, position) if position.bytes else hashlib.sha256()
         self.bytes = position.bytes
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         os.ftruncate(self.descriptor, self.bytes)

@@ -23,15 +23,15 @@ class RunRecord(NamedTuple):
     """The content of a run folder.
 
     Attributes:
-        path: the folder.
-        kind: "train" or "sweep".
-        state: "running" if a process has locked the folder, "stopped" if none has and the run has not ended.
-        why: why the run diverged; None if it has not.
-        config: the configuration, as in config.toml.
-        environment: the content of environment.json.
-        rounds: the lines of log.jsonl.
-        evaluations: the lines of evaluation.jsonl.
-        timings: the lines of timing.jsonl.
+      path: the folder.
+      kind: "train" or "sweep".
+      state: "running" if a process has locked the folder, "stopped" if none has and the run has not ended.
+      why: why the run diverged; None if it has not.
+      config: the configuration, as in config.toml.
+      environment: the content of environment.json.
+      rounds: the lines of log.jsonl.
+      evaluations: the lines of evaluation.jsonl.
+      timings: the lines of timing.jsonl.
     """
 
     path: Path
@@ -72,11 +72,11 @@ class Block(NamedTuple):
     """Statistics of a quantity over a block of rounds.
 
     Attributes:
-        first: first round of the block.
-        last: last round of the block.
-        mean: mean over the rounds that count.
-        spread: standard deviation over them.
-        rounds: number of rounds that count: those with a finite value.
+      first: first round of the block.
+      last: last round of the block.
+      mean: mean over the rounds that count.
+      spread: standard deviation over them.
+      rounds: number of rounds that count: those with a finite value.
     """
 
     first: int
@@ -90,9 +90,9 @@ def block_statistics(rounds: Iterable[Mapping[str, Any]], name: str = "update_no
     """Statistics of a quantity per block of rounds, for example ||q_t|| per 1,000 rounds.
 
     Args:
-        rounds: lines of log.jsonl.
-        name: the quantity.
-        size: rounds per block.
+      rounds: lines of log.jsonl.
+      name: the quantity.
+      size: rounds per block.
     """
     if isinstance(size, bool) or int(size) != size or size < 1:
         raise ValueError(f"size must be an integer >= 1, got {size!r}")

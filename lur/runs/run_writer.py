@@ -21,12 +21,12 @@ class Segment(NamedTuple):
     """Some consecutive rounds of a run, as they are recorded.
 
     Attributes:
-        round: number of rounds done since the beginning of the run.
-        state: the state after them.
-        lines: the log lines of these rounds.
-        final_lines: lines that are written only if the run ends here, such as its last evaluation. They follow the
-            last checkpoint, so that a run which is extended later drops them. A run that was killed between its last
-            checkpoint and these lines resumes with one segment that has no lines but the final ones.
+      round: number of rounds done since the beginning of the run.
+      state: the state after them.
+      lines: the log lines of these rounds.
+      final_lines: lines that are written only if the run ends here, such as its last evaluation. They follow the
+        last checkpoint, so that a run which is extended later drops them. A run that was killed between its last
+        checkpoint and these lines resumes with one segment that has no lines but the final ones.
     """
 
     round: int
@@ -39,10 +39,10 @@ class RunWriter:
     """The open logs of a locked run folder, and its checkpoints.
 
     Attributes:
-        path: the run folder.
-        round: number of rounds in the logs.
-        saved_round: round of the last checkpoint; None if there is none.
-        logs: the logs by file name.
+      path: the run folder.
+      round: number of rounds in the logs.
+      saved_round: round of the last checkpoint; None if there is none.
+      logs: the logs by file name.
     """
 
     def __init__(self, path: Path, log_names: Iterable[str], restored: checkpoint.Restored | None):
@@ -79,13 +79,13 @@ def open_writer(
     """Open a locked run folder at its last good checkpoint, or at the beginning.
 
     Args:
-        path: the run folder.
-        log_names: file names of the logs. They are cut back to where the checkpoint was written.
-        initial_state: the state before the first round, which also says the shapes of a checkpoint.
-        notify: receives a sentence for each damaged checkpoint that is skipped.
+      path: the run folder.
+      log_names: file names of the logs. They are cut back to where the checkpoint was written.
+      initial_state: the state before the first round, which also says the shapes of a checkpoint.
+      notify: receives a sentence for each damaged checkpoint that is skipped.
 
     Returns:
-        A context manager of the writer and the state to continue from.
+      A context manager of the writer and the state to continue from.
     """
     has_checkpoints = (path / "checkpoints").exists()
     restored = checkpoint.restore(path / "checkpoints", path, initial_state, notify) if has_checkpoints else None
@@ -107,14 +107,14 @@ def record_segments(
     """Write the lines of each segment, and checkpoints at intervals and at the end.
 
     Args:
-        writer: from `open_writer`.
-        segments: the rounds of the run, in order.
-        stop: when it is requested, a checkpoint is written and the run ends there.
-        every: rounds between checkpoints; None leaves it to `seconds`.
-        seconds: time between checkpoints.
+      writer: from `open_writer`.
+      segments: the rounds of the run, in order.
+      stop: when it is requested, a checkpoint is written and the run ends there.
+      every: rounds between checkpoints; None leaves it to `seconds`.
+      seconds: time between checkpoints.
 
     Yields:
-        Each segment, after its lines are written.
+      Each segment, after its lines are written.
     """
     last_save = time.monotonic()
     last: Segment | None = None

@@ -15,7 +15,7 @@ class StopRequest:
     """Whether the run was asked to stop.
 
     Attributes:
-        signal: number of the signal that asked for it; None if none did.
+      signal: number of the signal that asked for it; None if none did.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ def stop_on_signals(quiet: bool = False) -> Iterator[StopRequest]:
     Outside the main thread signals are left alone, and nothing requests a stop.
 
     Args:
-        quiet: do not announce the stop on standard error.
+      quiet: do not announce the stop on standard error.
     """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():

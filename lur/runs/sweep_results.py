@@ -28,14 +28,14 @@ class CellResult(NamedTuple):
     """The results of one pair of rates, as far as it has come.
 
     Attributes:
-        number: index of the cell in the sweep.
-        gamma: client learning rate.
-        eta: server learning rate.
-        loss: loss of each round.
-        norm: norm of each round's update.
-        gammas: client learning rate of each round; empty without a decay rule.
-        evaluations: (round, f(x), accuracy) of each evaluation.
-        diverged: the round in which the cell diverged, and why; None if it has not.
+      number: index of the cell in the sweep.
+      gamma: client learning rate.
+      eta: server learning rate.
+      loss: loss of each round.
+      norm: norm of each round's update.
+      gammas: client learning rate of each round; empty without a decay rule.
+      evaluations: (round, f(x), accuracy) of each evaluation.
+      diverged: the round in which the cell diverged, and why; None if it has not.
     """
 
     number: int
@@ -52,11 +52,11 @@ class SweepResults(NamedTuple):
     """The results of a sweep, finished or not.
 
     Attributes:
-        path: the run folder.
-        sweep: the sweep.
-        finished: whether it has finished.
-        environment: the content of environment.json.
-        cells: the results of its cells.
+      path: the run folder.
+      sweep: the sweep.
+      finished: whether it has finished.
+      environment: the content of environment.json.
+      cells: the results of its cells.
     """
 
     path: Path
@@ -114,8 +114,8 @@ def final_loss(cell: CellResult, rounds: int) -> float:
     """The mean loss over the final rounds; nan for a cell that diverged or is not finished.
 
     Args:
-        cell: the cell.
-        rounds: number of rounds of the sweep.
+      cell: the cell.
+      rounds: number of rounds of the sweep.
     """
     if cell.diverged or len(cell.loss) < rounds:
         return math.nan
@@ -131,13 +131,13 @@ class TunedRate(NamedTuple):
     """The best eta for a gamma.
 
     Attributes:
-        gamma: client learning rate.
-        eta: the best server learning rate; None if all cells of this gamma diverged.
-        loss: its final loss; nan if there is none.
-        f: its last evaluation f(x); nan if there is none.
-        cells: number of cells of this gamma.
-        diverged: how many of them diverged.
-        at_the_edge: whether the best eta is the smallest or the largest one, so that a wider grid might do better.
+      gamma: client learning rate.
+      eta: the best server learning rate; None if all cells of this gamma diverged.
+      loss: its final loss; nan if there is none.
+      f: its last evaluation f(x); nan if there is none.
+      cells: number of cells of this gamma.
+      diverged: how many of them diverged.
+      at_the_edge: whether the best eta is the smallest or the largest one, so that a wider grid might do better.
     """
 
     gamma: float

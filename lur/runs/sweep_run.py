@@ -53,14 +53,14 @@ def sweep_in_folder(
     """Run a sweep in a run folder, which is created or resumed.
 
     Args:
-        path: the run folder.
-        plan: from `lur.training.sweep_plan.plan_sweep`. A sweep that resumes keeps the groups it began with.
-        stop: ends the sweep after a checkpoint once it is requested.
-        chunk: rounds per progress report.
-        notify: receives sentences for people.
+      path: the run folder.
+      plan: from `lur.training.sweep_plan.plan_sweep`. A sweep that resumes keeps the groups it began with.
+      stop: ends the sweep after a checkpoint once it is requested.
+      chunk: rounds per progress report.
+      notify: receives sentences for people.
 
     Yields:
-        The new progress. A sweep that is finished yields nothing.
+      The new progress. A sweep that is finished yields nothing.
     """
     stop = StopRequest() if stop is None else stop
     folder.has_run(path)  # refuses a folder with other content before a lock is created in it

@@ -46,9 +46,9 @@ class ResumePoint(NamedTuple):
     """What is left to do in a run.
 
     Attributes:
-        stage: "ended" if nothing is; "diverged" if only the end has to be written again; "evaluate" if the final
-            evaluation is missing; "train" if rounds are.
-        reason: why the run diverged; empty if it did not.
+      stage: "ended" if nothing is; "diverged" if only the end has to be written again; "evaluate" if the final
+        evaluation is missing; "train" if rounds are.
+      reason: why the run diverged; empty if it did not.
     """
 
     stage: str
@@ -66,15 +66,15 @@ def train_in_folder(
     """Train in a run folder, which is created or resumed. With several processes, the first one keeps the folder.
 
     Args:
-        path: the run folder. Processes other than the first need not see it.
-        experiment: from `lur.training.experiment.resolve`.
-        stop: ends the run after a checkpoint once it is requested.
-        chunk: rounds per progress report, as in `lur.training.loop.train`.
-        notify: receives sentences for people: where the run resumes, which checkpoints were damaged, how the
-            environment has changed.
+      path: the run folder. Processes other than the first need not see it.
+      experiment: from `lur.training.experiment.resolve`.
+      stop: ends the run after a checkpoint once it is requested.
+      chunk: rounds per progress report, as in `lur.training.loop.train`.
+      notify: receives sentences for people: where the run resumes, which checkpoints were damaged, how the
+        environment has changed.
 
     Yields:
-        The new progress. A run that has ended yields nothing.
+      The new progress. A run that has ended yields nothing.
     """
     stop = StopRequest() if stop is None else stop
     if not processes.is_first():
@@ -155,7 +155,8 @@ def _record_training(
     """Train from where the run stands, record it, and write how it ended."""
     config, progress = experiment.config, None
     agreed = stop if jax.process_count() == 1 else StopRequest()
-    point = ResumePoint(*processes.told(_resume_point(writer, config)))
+    point = ResumePoint("train") if not writer.round else _resume_point(writer, config)
+    point = ResumePoint(*processes.told(point))
 
     def segments() -> Iterator[Segment]:
         nonlocal progress
@@ -188,9 +189,7 @@ def _follow_first_process(experiment: Experiment, stop: StopRequest, chunk: Chun
 
 
 def _resume_point(writer: RunWriter, config: ResolvedRun) -> ResumePoint:
-    """What is left to do, according to the logs."""
-    if not writer.round:
-        return ResumePoint("train")
+    """What is left to do in a run with some rounds, according to its logs."""
     last, evaluated = (_last_line(writer.path / name) for name in ("log.jsonl", "evaluation.jsonl"))
     if "diverged" in last:
         return ResumePoint("diverged", str(last["diverged"]))

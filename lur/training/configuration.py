@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from lur import theta as thetas
+import lur.theta as thetas
 
 MAX_FILE_BYTES = 2**20
 MAX_INTEGER = 2**53
@@ -110,15 +110,15 @@ class ResolvedRun(RunConfig):
     """A run whose every setting is decided. A remaining None is a value of its own, not a question.
 
     Attributes:
-        client_lr: client learning rate gamma.
-        server_lr: server learning rate eta.
-        server: name of the server optimiser.
-        theta: gradient weights Theta as text; None with `epochs`, where K depends on the client.
-        clients_per_round: M.
-        batch_size: B.
-        epochs: local epochs; None draws K mini-batches with replacement.
-        evaluate_every: rounds between evaluations; None evaluates at the end only.
-        checkpoint_every: rounds between checkpoints; None writes them by `checkpoint_seconds` alone.
+      client_lr: client learning rate gamma.
+      server_lr: server learning rate eta.
+      server: name of the server optimiser.
+      theta: gradient weights Theta as text; None with `epochs`, where K depends on the client.
+      clients_per_round: M.
+      batch_size: B.
+      epochs: local epochs; None draws K mini-batches with replacement.
+      evaluate_every: rounds between evaluations; None evaluates at the end only.
+      checkpoint_every: rounds between checkpoints; None writes them by `checkpoint_seconds` alone.
     """
 
     client_lr: float = field(kw_only=True)
@@ -132,11 +132,11 @@ def resolve_config(config: RunConfig, settings: Any) -> ResolvedRun:
     """The configuration with the task's settings in place of what was left open.
 
     Args:
-        config: what was asked for.
-        settings: `lur.tasks.Settings` of the task.
+      config: what was asked for.
+      settings: `lur.tasks.Settings` of the task.
 
     Returns:
-        The resolved configuration. Resolving it again changes nothing.
+      The resolved configuration. Resolving it again changes nothing.
     """
     defaults = {
         "client_lr": settings.client_lr,
@@ -159,8 +159,8 @@ def config_from_values(values: Mapping[str, Any], source: str = "the configurati
     """A configuration from names and values, as a file holds them.
 
     Args:
-        values: the fields' values by name.
-        source: what error messages call the origin of the values.
+      values: the fields' values by name.
+      source: what error messages call the origin of the values.
     """
     for name, value in values.items():
         if name not in FIELD_TYPES:

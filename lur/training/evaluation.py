@@ -25,10 +25,10 @@ class Evaluation(NamedTuple):
     """The loss and accuracy of a model.
 
     Attributes:
-        loss: f(x).
-        accuracy: fraction of right answers; nan for a task without answers.
-        clients: number of clients evaluated.
-        examples: number of their examples.
+      loss: f(x).
+      accuracy: fraction of right answers; nan for a task without answers.
+      clients: number of clients evaluated.
+      examples: number of their examples.
     """
 
     loss: float
@@ -41,10 +41,10 @@ def evaluate(task: Task, params: PyTree, clients: Sequence[int] | None = None, b
     """f(x) and accuracy of a model.
 
     Args:
-        task: store, model and loss.
-        params: the model.
-        clients: evaluate over the whole datasets of these clients only; by default over all.
-        batch: examples per batch.
+      task: store, model and loss.
+      params: the model.
+      clients: evaluate over the whole datasets of these clients only; by default over all.
+      batch: examples per batch.
     """
     (evaluation,) = _evaluate(_batch_totals, task, params, clients, batch)
     return evaluation
@@ -54,9 +54,9 @@ def evaluate_cells(task: Task, params: PyTree, batch: int = 512) -> list[Evaluat
     """f(x) and accuracy of many models, stacked along a leading axis.
 
     Args:
-        task: store, model and loss.
-        params: the models; each leaf has a leading axis of models.
-        batch: examples per batch.
+      task: store, model and loss.
+      params: the models; each leaf has a leading axis of models.
+      batch: examples per batch.
     """
     return _evaluate(_cells_batch_totals, task, params, None, batch)
 

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import optax
 
-from lur import tasks
 from lur.data.gather import Resident, resident, size_in_bytes
 from lur.data.sampling import steps_of_epochs
 from lur.engine.fast.linear import linear_update
@@ -21,6 +20,7 @@ from lur.methods.client import Optimizer
 from lur.methods.server import Info, LocalUpdate, State, local_update
 from lur.parallel.layouts import Layout, choose, replicated, where
 from lur.parallel.processes import placed
+from lur.tasks import load
 from lur.tasks.task import Task
 from lur.theta import fedavg, parse
 from lur.training.configuration import ResolvedRun, RunConfig, resolve_config
@@ -37,12 +37,12 @@ class Experiment(NamedTuple):
     """Everything that is decided before the first round.
 
     Attributes:
-        task: store, model and loss.
-        config: the resolved configuration.
-        method: the local update method.
-        layout: how the clients of a round run on the devices.
-        layout_reason: why this layout was chosen, for people.
-        data_on_host: whether the store stays on the host because it is large or because several processes share it.
+      task: store, model and loss.
+      config: the resolved configuration.
+      method: the local update method.
+      layout: how the clients of a round run on the devices.
+      layout_reason: why this layout was chosen, for people.
+      data_on_host: whether the store stays on the host because it is large or because several processes share it.
     """
 
     task: Task
@@ -57,8 +57,8 @@ def resolve(config: RunConfig, task: Task) -> Experiment:
     """Decide configuration, method, layout and data placement of a run.
 
     Args:
-        config: what was asked for.
-        task: the loaded task, see `load_task`.
+      config: what was asked for.
+      task: the loaded task, see `load_task`.
     """
     resolved = resolve_config(config, task.settings)
     shapes = jax.eval_shape(task.init, jax.random.key(0))
@@ -90,7 +90,7 @@ def load_task(config: RunConfig) -> Task:
             if config.task not in names:
                 raise ValueError(f"{flag} is for {' and '.join(names)}, got the task {config.task}")
             options[option] = [word.encode() for word in read(path, size)]
-    return tasks.load(config.task, **options)
+    return load(config.task, **options)
 
 
 def build_method(task: Task, config: ResolvedRun) -> LocalUpdate:
@@ -141,13 +141,13 @@ def run_rounds(experiment: Experiment, data: Data, state: State, rounds: int) ->
     """Run rounds with the engine.
 
     Args:
-        experiment: the experiment.
-        data: from `place_data`.
-        state: the state before the rounds.
-        rounds: how many, at most `MAX_ROUNDS_PER_CALL`.
+      experiment: the experiment.
+      data: from `place_data`.
+      state: the state before the rounds.
+      rounds: how many, at most `MAX_ROUNDS_PER_CALL`.
 
     Returns:
-        The state after the rounds, and their infos as numpy arrays with a leading axis of rounds.
+      The state after the rounds, and their infos as numpy arrays with a leading axis of rounds.
     """
     config = experiment.config
     state, infos = run(

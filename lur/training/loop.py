@@ -27,12 +27,12 @@ class Progress(NamedTuple):
     """Where a run stands after some rounds.
 
     Attributes:
-        rounds: number of rounds done since the beginning of the run.
-        state: the state after them.
-        infos: what the rounds since the last progress report, as numpy arrays with a leading axis of rounds.
-        evaluation: f(x) after the last of these rounds; None where it was not due.
-        seconds: time since training began or was resumed.
-        diverged: why the run ends here; None if it has not diverged.
+      rounds: number of rounds done since the beginning of the run.
+      state: the state after them.
+      infos: what the rounds since the last progress report, as numpy arrays with a leading axis of rounds.
+      evaluation: f(x) after the last of these rounds; None where it was not due.
+      seconds: time since training began or was resumed.
+      diverged: why the run ends here; None if it has not diverged.
     """
 
     rounds: int
@@ -50,9 +50,9 @@ def train(experiment: Experiment, *, start: State | None = None, chunk: ChunkSiz
     there. Otherwise its last progress has an evaluation.
 
     Args:
-        experiment: from `lur.training.experiment.resolve`.
-        start: state to continue from; by default the initial state. Where a run was interrupted changes no number.
-        chunk: rounds per progress report; a function of the seconds per round keeps a progress bar moving.
+      experiment: from `lur.training.experiment.resolve`.
+      start: state to continue from; by default the initial state. Where a run was interrupted changes no number.
+      chunk: rounds per progress report; a function of the seconds per round keeps a progress bar moving.
     """
     config = experiment.config
     state = place_state(experiment, initial_state(experiment) if start is None else start)

@@ -28,8 +28,8 @@ class Collective(NamedTuple):
     """A collective operation: what devices send each other.
 
     Attributes:
-        kind: one of `KINDS`.
-        elements: how many numbers are sent.
+      kind: one of `KINDS`.
+      elements: how many numbers are sent.
     """
 
     kind: str
@@ -40,10 +40,10 @@ class ProgramSize(NamedTuple):
     """What the compiler says of a program on one device. The body of a loop is counted once.
 
     Attributes:
-        arguments: bytes of the arguments.
-        outputs: bytes of the results.
-        temporaries: bytes of intermediate values.
-        flops: floating-point operations.
+      arguments: bytes of the arguments.
+      outputs: bytes of the results.
+      temporaries: bytes of intermediate values.
+      flops: floating-point operations.
     """
 
     arguments: int
@@ -56,8 +56,8 @@ class Program(NamedTuple):
     """A function to compile and the shapes of its arguments.
 
     Attributes:
-        function: the jitted function.
-        arguments: shapes, dtypes and shardings of its arguments.
+      function: the jitted function.
+      arguments: shapes, dtypes and shardings of its arguments.
     """
 
     function: Any
@@ -122,8 +122,8 @@ def export_stablehlo(experiment: Experiment, platform: str) -> str:
     """The program as StableHLO for a platform that need not be here.
 
     Args:
-        experiment: the experiment.
-        platform: "tpu", "cuda" or "cpu".
+      experiment: the experiment.
+      platform: "tpu", "cuda" or "cpu".
     """
     with lowering_for(platform):
         function, arguments = resident_program(experiment)
@@ -134,7 +134,7 @@ def collectives(text: str) -> list[Collective]:
     """All collectives of a program. One inside a loop is listed once.
 
     Args:
-        text: StableHLO as lowered, or HLO as compiled, in which the compiler may have added some.
+      text: StableHLO as lowered, or HLO as compiled, in which the compiler may have added some.
     """
     found, text = [], re.sub(r"/\*index=\d+\*/", "", text)  # HLO comments long tuples
     for match in re.finditer(rf'"?stablehlo\.({"|".join(KINDS)})"?', text):

@@ -34,10 +34,10 @@ class SweepConfig:
     """A sweep as it was asked for.
 
     Attributes:
-        run: what all cells share; its own learning rates are left open.
-        client_lr: client learning rates gamma.
-        server_lr: server learning rates eta; empty where they are tied.
-        tied: whether eta = gamma in every cell instead of all pairs.
+      run: what all cells share; its own learning rates are left open.
+      client_lr: client learning rates gamma.
+      server_lr: server learning rates eta; empty where they are tied.
+      tied: whether eta = gamma in every cell instead of all pairs.
     """
 
     run: RunConfig
@@ -72,12 +72,12 @@ class SweepPlan(NamedTuple):
     """A sweep with everything decided.
 
     Attributes:
-        sweep: the sweep, with the task's settings in place of what was left open, except for the rates.
-        experiment: what the cells share. Its rates are placeholders, its layout is that of a single cell.
-        zero_lr_method: the method of cells with gamma = 0, which has a quicker form.
-        grid_layout: layout of the clients in a program of several cells.
-        cells_per_group: number of cells in one program.
-        reason: why this many, for people.
+      sweep: the sweep, with the task's settings in place of what was left open, except for the rates.
+      experiment: what the cells share. Its rates are placeholders, its layout is that of a single cell.
+      zero_lr_method: the method of cells with gamma = 0, which has a quicker form.
+      grid_layout: layout of the clients in a program of several cells.
+      cells_per_group: number of cells in one program.
+      reason: why this many, for people.
     """
 
     sweep: SweepConfig
@@ -103,9 +103,9 @@ def plan_sweep(sweep: SweepConfig, task: Task, memory: int | None = None) -> Swe
     """Decide how a sweep runs on this machine.
 
     Args:
-        sweep: what was asked for.
-        task: the loaded task.
-        memory: bytes that a group of cells may take; by default half of what is free.
+      sweep: what was asked for.
+      task: the loaded task.
+      memory: bytes that a group of cells may take; by default half of what is free.
     """
     experiment = resolve(with_changes(sweep.run, client_lr=1.0, server_lr=1.0), task)
     config = experiment.config
@@ -138,12 +138,12 @@ def choose_group_size(
     after another.
 
     Args:
-        params: the model, or its shapes.
-        cells: number of cells.
-        clients_at_once: number of clients whose models are in memory at the same time.
-        state_bytes: size of a cell's state.
-        memory: bytes that a group may take.
-        linear: whether the model needs no model per client (`lur.engine.fast.linear`).
+      params: the model, or its shapes.
+      cells: number of cells.
+      clients_at_once: number of clients whose models are in memory at the same time.
+      state_bytes: size of a cell's state.
+      memory: bytes that a group may take.
+      linear: whether the model needs no model per client (`lur.engine.fast.linear`).
     """
     size = num_parameters(params)
     if cells == 1:

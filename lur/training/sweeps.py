@@ -31,12 +31,12 @@ class SweepPosition(NamedTuple):
     """Where a sweep stands: all that it needs to continue. Arrays only, of the same shapes throughout.
 
     Attributes:
-        group: index of the group that runs.
-        round: number of its rounds that are done.
-        alive: which of the group's cells have not diverged.
-        packed: which had not diverged at the last compaction: the cells that the program computes. A group that is not
-            full is padded with cells that are neither alive nor packed.
-        state: the states of the group's cells, with leading axes (1, cells).
+      group: index of the group that runs.
+      round: number of its rounds that are done.
+      alive: which of the group's cells have not diverged.
+      packed: which had not diverged at the last compaction: the cells that the program computes. A group that is not
+        full is padded with cells that are neither alive nor packed.
+      state: the states of the group's cells, with leading axes (1, cells).
     """
 
     group: Int[np.ndarray, ""]
@@ -50,13 +50,13 @@ class SweepProgress(NamedTuple):
     """Some rounds of a group.
 
     Attributes:
-        position: where the sweep stands after them.
-        rounds_before: number of the group's rounds before these.
-        cells: indices of the cells that were computed.
-        infos: their infos, as numpy arrays with leading axes (rounds, cells).
-        diverged: for cells that diverged, the round and the reason. Their later rounds do not count.
-        evaluations: evaluations by cell; None where they were not due.
-        seconds: time that these rounds took.
+      position: where the sweep stands after them.
+      rounds_before: number of the group's rounds before these.
+      cells: indices of the cells that were computed.
+      infos: their infos, as numpy arrays with leading axes (rounds, cells).
+      diverged: for cells that diverged, the round and the reason. Their later rounds do not count.
+      evaluations: evaluations by cell; None where they were not due.
+      seconds: time that these rounds took.
     """
 
     position: SweepPosition
@@ -72,9 +72,9 @@ def run_sweep(plan: SweepPlan, start: SweepPosition | None = None, chunk: ChunkS
     """Run a sweep, and report progress after about every `chunk` rounds.
 
     Args:
-        plan: from `lur.training.sweep_plan.plan_sweep`.
-        start: where to continue; by default the sweep begins.
-        chunk: rounds per progress report, or a function of the seconds per round.
+      plan: from `lur.training.sweep_plan.plan_sweep`.
+      start: where to continue; by default the sweep begins.
+      chunk: rounds per progress report, or a function of the seconds per round.
     """
     config = plan.experiment.config
     position = initial_position(plan, 0) if start is None else start
