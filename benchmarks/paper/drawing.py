@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.paper.experiments import Lab
+from benchmarks.paper.experiments import PaperRuns
 from benchmarks.paper.scales import NAMES, YOGI, case
 from benchmarks.paper.verdicts import Statement, curve_of
 from lur import plots
@@ -29,7 +29,7 @@ class Line(NamedTuple):
     cell: CellResult
 
 
-class Made(NamedTuple):
+class Result(NamedTuple):
     """A finished figure or table.
 
     Attributes:
@@ -62,14 +62,14 @@ def tex(rate: float) -> str:
 
 
 def curves(
-    lab: Lab, name: str, tasks: Sequence[str], lines_of: Callable[[str], list[Line]], title: str, out: Path
+    runs: PaperRuns, name: str, tasks: Sequence[str], lines_of: Callable[[str], list[Line]], title: str, out: Path
 ) -> list[Path]:
     """Draws one panel per task: training loss against rounds."""
     figure, axes = plots.panels(len(tasks))
     axes = [axes] if len(tasks) == 1 else axes
     rows: list[Sequence[Any]] = []
     for ax, task in zip(axes, tasks, strict=True):
-        block = case(task, lab.scale).block
+        block = case(task, runs.scale).block
         for k, line in enumerate(lines_of(task)):
             rounds, losses = curve_of(line.cell, block, is_evaluated(task))
             style = "--" if line.label.startswith("decay") else "-"
@@ -79,23 +79,23 @@ def curves(
                 (task, rates, line.cell.gamma, line.cell.eta, t, f"{v:.9g}")
                 for t, v in zip(rounds, losses, strict=True)
             ]
-        ax.set(title=panel_title(NAMES[task], lab.data(task)), xlabel="round", yscale="log")
+        ax.set(title=panel_title(NAMES[task], runs.describe_data(task)), xlabel="round", yscale="log")
         ax.title.set_fontsize(7)
         ax.legend(fontsize=6)
     axes[0].set_ylabel("training loss")
-    figure.suptitle(f"{title} (scale: {lab.scale})", fontsize=9)
+    figure.suptitle(f"{title} (scale: {runs.scale})", fontsize=9)
     return save(figure, name, ("task", "rates", "gamma", "eta", "round", "loss"), rows, out)
 
 
 def norms(
-    lab: Lab, name: str, tasks: Sequence[str], lines_of: Callable[[str], list[Line]], title: str, out: Path
+    runs: PaperRuns, name: str, tasks: Sequence[str], lines_of: Callable[[str], list[Line]], title: str, out: Path
 ) -> list[Path]:
     """Draws one panel per task: mean and standard deviation of ||q_t|| per block of rounds."""
     figure, axes = plots.panels(len(tasks))
     axes = [axes] if len(tasks) == 1 else axes
     rows: list[Sequence[Any]] = []
     for ax, task in zip(axes, tasks, strict=True):
-        block = case(task, lab.scale).block
+        block = case(task, runs.scale).block
         for k, line in enumerate(lines_of(task)):
             parts = [line.cell.norm[t : t + block] for t in range(0, len(line.cell.norm), block)]
             ends = [min((b + 1) * block, len(line.cell.norm)) for b in range(len(parts))]
@@ -109,11 +109,11 @@ def norms(
                 (task, line.cell.gamma, line.cell.eta, t, f"{m:.9g}", f"{s:.9g}")
                 for t, m, s in zip(ends, mean, deviation, strict=True)
             ]
-        ax.set(title=panel_title(f"{NAMES[task]}, blocks of {block} rounds", lab.data(task)), xlabel="round")
+        ax.set(title=panel_title(f"{NAMES[task]}, blocks of {block} rounds", runs.describe_data(task)), xlabel="round")
         ax.title.set_fontsize(7)
         ax.legend(fontsize=6)
     axes[0].set_ylabel(r"$\|q_t\|$")
-    figure.suptitle(f"{title} (scale: {lab.scale})", fontsize=9)
+    figure.suptitle(f"{title} (scale: {runs.scale})", fontsize=9)
     return save(figure, name, ("task", "gamma", "eta", "round", "mean", "spread"), rows, out)
 
 
@@ -138,18 +138,18 @@ def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) 
         writer.writerows(rows)
 
 
-def record(lab: Lab, name: str, title: str, tasks: Sequence[str], made: Made, out: Path) -> Made:
+def record(runs: PaperRuns, name: str, title: str, tasks: Sequence[str], result: Result, out: Path) -> Result:
     """Writes the verdicts of a figure as NAME.json, with its data, sizes and environment."""
     entry = {
         "name": name,
         "title": title,
-        "scale": lab.scale,
-        "data": {task: lab.data(task) for task in tasks},
-        "rounds": {task: case(task, lab.scale).run.rounds for task in tasks},
-        "files": [path.name for path in made.paths],
-        "verdicts": [statement._asdict() for statement in made.statements],
+        "scale": runs.scale,
+        "data": {task: runs.describe_data(task) for task in tasks},
+        "rounds": {task: case(task, runs.scale).run.rounds for task in tasks},
+        "files": [path.name for path in result.paths],
+        "verdicts": [statement._asdict() for statement in result.statements],
         "environment": {name: value for name, value in environment().items() if name != "host"},
     }
     path = out / f"{name}.json"
     path.write_text(json.dumps(entry, indent=1) + "\n")
-    return Made([*made.paths, path], made.statements)
+    return Result([*result.paths, path], result.statements)

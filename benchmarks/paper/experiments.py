@@ -24,7 +24,7 @@ class Interrupted(KeyboardInterrupt):
     """The user interrupted a sweep, which wrote its checkpoint."""
 
 
-class Decayed(NamedTuple):
+class DecayResult(NamedTuple):
     """LocalUpdateDecay of a task.
 
     Attributes:
@@ -40,30 +40,30 @@ class Decayed(NamedTuple):
     refused: tuple[float, ...]
 
 
-class Lab:
+class PaperRuns:
     """The runs of one scale.
 
     Attributes:
-        runs: Folder of the run folders.
+        folder: Folder of the run folders.
         scale: Name of the scale.
         say: Receives lines of progress.
         stop: Set by a signal that asks to stop.
-        only: Tasks to restrict figures to; all tasks of the scale if empty.
+        tasks: Tasks that figures are restricted to; all tasks of the scale if empty.
         stores: Imported stores by task.
     """
 
     def __init__(
         self,
-        runs: Path,
+        folder: Path,
         scale: Scale,
         say: Callable[[str], None] = print,
         stop: StopRequest | None = None,
-        only: Sequence[str] = (),
+        tasks: Sequence[str] = (),
         stores: dict[str, Path] | None = None,
     ):
-        self.runs, self.say = runs, say
+        self.folder, self.say = folder, say
         self.scale: Scale = scale
-        self.only = tuple(only)
+        self.tasks = tuple(tasks)
         self.stop = StopRequest() if stop is None else stop
         self.stores = stores or {}
         self._sweeps: dict[Path, SweepResults] = {}
@@ -77,12 +77,12 @@ class Lab:
             options["store"] = open_store(run.store)
         return load_once(run.task, **options)
 
-    def run_of(self, name: str) -> RunConfig:
+    def config(self, name: str) -> RunConfig:
         """The configuration that the runs of a task share at this scale."""
-        run = case(name, self.scale).run
-        return replace(run, store=self.stores[name], clients=None) if name in self.stores else run
+        config = case(name, self.scale).run
+        return replace(config, store=self.stores[name], clients=None) if name in self.stores else config
 
-    def swept(self, path: Path, sweep: SweepConfig) -> SweepResults:
+    def sweep(self, path: Path, sweep: SweepConfig) -> SweepResults:
         """A sweep: run, resumed or read from its folder, once."""
         if path in self._sweeps:
             return self._sweeps[path]
@@ -105,25 +105,25 @@ class Lab:
     def grid(self, name: str) -> SweepResults:
         """The sweep of a task over gamma and eta."""
         sizes = case(name, self.scale)
-        return self.swept(self.runs / f"{name}-grid", SweepConfig(self.run_of(name), sizes.gammas, sizes.etas))
+        return self.sweep(self.folder / f"{name}-grid", SweepConfig(self.config(name), sizes.gammas, sizes.etas))
 
-    def decay(self, name: str) -> Decayed:
+    def decay(self, name: str) -> DecayResult:
         """LocalUpdateDecay of a task from its largest gamma that does not diverge, with the best eta."""
         sizes = case(name, self.scale)
         rule: dict[str, Any] = {"decay": "paper"}
         rule |= {f"decay_{name}": sizes.wait for name in ("window", "patience", "cooldown")}
-        run, refused = replace(self.run_of(name), **rule), []
+        run, refused = replace(self.config(name), **rule), []
         for gamma in sorted(sizes.first_gammas, reverse=True):
-            swept = self.swept(self.runs / f"{name}-decay-{gamma:g}", SweepConfig(run, (gamma,), sizes.decay_etas))
+            swept = self.sweep(self.folder / f"{name}-decay-{gamma:g}", SweepConfig(run, (gamma,), sizes.decay_etas))
             best = sweep_results.best_cell(swept.cells, run.rounds)
             if best is not None and sweep_results.has_trained(best, run.rounds):
-                return Decayed(gamma, best, swept, tuple(refused))
+                return DecayResult(gamma, best, swept, tuple(refused))
             refused.append(gamma)
-        return Decayed(None, None, None, tuple(refused))
+        return DecayResult(None, None, None, tuple(refused))
 
-    def data(self, name: str) -> str:
+    def describe_data(self, name: str) -> str:
         """A description of the data of a task."""
-        store = self.task(self.run_of(name)).store
+        store = self.task(self.config(name)).store
         kind = "generated data" if store.about.get("generated") else str(store.about.get("source", "data"))
         return f"{kind}, {store.clients:,} clients, {store.examples:,} examples"
 

@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import lur
-from benchmarks.paper.drawing import Made, record
-from benchmarks.paper.experiments import Lab
+from benchmarks.paper.drawing import Result, record
+from benchmarks.paper.experiments import PaperRuns
 from benchmarks.paper.verdicts import Statement
 from lur import plots
 
@@ -19,7 +19,7 @@ TITLE = "LocalUpdate in one dimension"
 TOLERANCE = 1e-6
 
 
-def make(lab: Lab, out: Path) -> Made:
+def make(runs: PaperRuns, out: Path) -> Result:
     """Draws the figure and computes its verdicts."""
     from theory import examples
     from theory.reports import figure1
@@ -50,4 +50,4 @@ def make(lab: Lab, out: Path) -> Made:
             gap < TOLERANCE,
         ),
     ]
-    return record(lab, "fig1", TITLE, (), Made(paths, statements), out)
+    return record(runs, "fig1", TITLE, (), Result(paths, statements), out)

@@ -10,19 +10,19 @@ Expect: the loss of larger gammas falls faster at first and ends higher.
 
 from pathlib import Path
 
-from benchmarks.paper.drawing import Made, by_gamma, curves, is_evaluated, record
-from benchmarks.paper.experiments import Lab
+from benchmarks.paper.drawing import Result, by_gamma, curves, is_evaluated, record
+from benchmarks.paper.experiments import PaperRuns
 from benchmarks.paper.scales import ETA, case, tasks_of
 from benchmarks.paper.verdicts import column, early_and_late
 
 TITLE = "LocalUpdate with constant server rate, $\\eta$ = 0.01"
 
 
-def make(lab: Lab, out: Path) -> Made:
+def make(runs: PaperRuns, out: Path) -> Result:
     """Draws the figure and computes its verdicts."""
-    tasks = lab.only or tasks_of("sgd", lab.scale)
-    paths = curves(lab, "fig2", tasks, lambda task: by_gamma(column(lab.grid(task), ETA)), TITLE, out)
+    tasks = runs.tasks or tasks_of("sgd", runs.scale)
+    paths = curves(runs, "fig2", tasks, lambda task: by_gamma(column(runs.grid(task), ETA)), TITLE, out)
     statements = [
-        early_and_late(task, lab.grid(task), ETA, case(task, lab.scale).block, is_evaluated(task)) for task in tasks
+        early_and_late(task, runs.grid(task), ETA, case(task, runs.scale).block, is_evaluated(task)) for task in tasks
     ]
-    return record(lab, "fig2", TITLE, tasks, Made(paths, statements), out)
+    return record(runs, "fig2", TITLE, tasks, Result(paths, statements), out)

@@ -10,19 +10,19 @@ Expect: smaller gammas have larger updates. The paper shows CIFAR-100.
 
 from pathlib import Path
 
-from benchmarks.paper.drawing import Made, by_gamma, norms, record
-from benchmarks.paper.experiments import Lab
+from benchmarks.paper.drawing import Result, by_gamma, norms, record
+from benchmarks.paper.experiments import PaperRuns
 from benchmarks.paper.scales import ETA, tasks_of
 from benchmarks.paper.verdicts import column, norms_fall
 
 TITLE = "Norm of the update, $\\eta$ = 0.01"
 
 
-def make(lab: Lab, out: Path) -> Made:
+def make(runs: PaperRuns, out: Path) -> Result:
     """Draws the figure and computes its verdicts."""
-    tasks = lab.only or tasks_of("sgd", lab.scale)
-    if lab.scale == "paper" and not lab.only:
+    tasks = runs.tasks or tasks_of("sgd", runs.scale)
+    if runs.scale == "paper" and not runs.tasks:
         tasks = ("cifar100",)
-    paths = norms(lab, "fig3", tasks, lambda task: by_gamma(column(lab.grid(task), ETA)), TITLE, out)
-    statements = [norms_fall(task, lab.grid(task), ETA) for task in tasks]
-    return record(lab, "fig3", TITLE, tasks, Made(paths, statements), out)
+    paths = norms(runs, "fig3", tasks, lambda task: by_gamma(column(runs.grid(task), ETA)), TITLE, out)
+    statements = [norms_fall(task, runs.grid(task), ETA) for task in tasks]
+    return record(runs, "fig3", TITLE, tasks, Result(paths, statements), out)

@@ -11,24 +11,24 @@ Expect: no tied pair is the best of the grid. The paper shows CIFAR-100.
 import math
 from pathlib import Path
 
-from benchmarks.paper.drawing import Line, Made, by_gamma, curves, record
-from benchmarks.paper.experiments import Lab
+from benchmarks.paper.drawing import Line, Result, by_gamma, curves, record
+from benchmarks.paper.experiments import PaperRuns
 from benchmarks.paper.scales import tasks_of
 from benchmarks.paper.verdicts import tied_is_not_best
 
 TITLE = "Vanilla FedAvg, $\\gamma = \\eta$"
 
 
-def make(lab: Lab, out: Path) -> Made:
+def make(runs: PaperRuns, out: Path) -> Result:
     """Draws the figure and computes its verdicts."""
-    tasks = lab.only or tasks_of("sgd", lab.scale)
-    if lab.scale == "paper" and not lab.only:
+    tasks = runs.tasks or tasks_of("sgd", runs.scale)
+    if runs.scale == "paper" and not runs.tasks:
         tasks = ("cifar100",)
 
     def tied(task: str) -> list[Line]:
-        cells = [cell for cell in lab.grid(task).cells if math.isclose(cell.gamma, cell.eta)]
+        cells = [cell for cell in runs.grid(task).cells if math.isclose(cell.gamma, cell.eta)]
         return by_gamma(sorted(cells, key=lambda cell: cell.gamma))
 
-    paths = curves(lab, "fig4", tasks, tied, TITLE, out)
-    statements = [tied_is_not_best(task, lab.grid(task)) for task in tasks]
-    return record(lab, "fig4", TITLE, tasks, Made(paths, statements), out)
+    paths = curves(runs, "fig4", tasks, tied, TITLE, out)
+    statements = [tied_is_not_best(task, runs.grid(task)) for task in tasks]
+    return record(runs, "fig4", TITLE, tasks, Result(paths, statements), out)

@@ -10,8 +10,8 @@ Expect: smaller gammas end lower on tag prediction.
 
 from pathlib import Path
 
-from benchmarks.paper.drawing import Made, by_gamma, curves, record
-from benchmarks.paper.experiments import Lab
+from benchmarks.paper.drawing import Result, by_gamma, curves, record
+from benchmarks.paper.experiments import PaperRuns
 from benchmarks.paper.scales import ETA, tasks_of
 from benchmarks.paper.verdicts import etas_rise, small_gamma_wins, tuning_helps
 from lur.runs.sweep_results import best_cells
@@ -19,10 +19,10 @@ from lur.runs.sweep_results import best_cells
 TITLE = "Stack Overflow with Yogi, tuned server rate"
 
 
-def make(lab: Lab, out: Path) -> Made:
+def make(runs: PaperRuns, out: Path) -> Result:
     """Draws the figure and computes its verdicts."""
-    tasks = lab.only or tasks_of("yogi", lab.scale)
-    paths = curves(lab, "fig7", tasks, lambda task: by_gamma(best_cells(lab.grid(task)), with_eta=True), TITLE, out)
-    statements = [judge(task, lab.grid(task)) for task in tasks for judge in (small_gamma_wins, etas_rise)]
-    statements += [tuning_helps(task, lab.grid(task), ETA) for task in tasks]
-    return record(lab, "fig7", TITLE, tasks, Made(paths, statements), out)
+    tasks = runs.tasks or tasks_of("yogi", runs.scale)
+    paths = curves(runs, "fig7", tasks, lambda task: by_gamma(best_cells(runs.grid(task)), with_eta=True), TITLE, out)
+    statements = [judge(task, runs.grid(task)) for task in tasks for judge in (small_gamma_wins, etas_rise)]
+    statements += [tuning_helps(task, runs.grid(task), ETA) for task in tasks]
+    return record(runs, "fig7", TITLE, tasks, Result(paths, statements), out)

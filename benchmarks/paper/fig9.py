@@ -10,8 +10,8 @@ Expect: LocalUpdateDecay ends as low as the best gamma, without tuning gamma.
 
 from pathlib import Path
 
-from benchmarks.paper.drawing import Line, Made, by_gamma, curves, record
-from benchmarks.paper.experiments import Lab
+from benchmarks.paper.drawing import Line, Result, by_gamma, curves, record
+from benchmarks.paper.experiments import PaperRuns
 from benchmarks.paper.scales import tasks_of
 from benchmarks.paper.verdicts import decay_matches
 from lur.runs.sweep_results import best_cells
@@ -19,15 +19,15 @@ from lur.runs.sweep_results import best_cells
 TITLE = "Stack Overflow with Yogi: LocalUpdateDecay against tuned rates"
 
 
-def make(lab: Lab, out: Path) -> Made:
+def make(runs: PaperRuns, out: Path) -> Result:
     """Draws the figure and computes its verdicts."""
-    tasks = lab.only or tasks_of("yogi", lab.scale)
+    tasks = runs.tasks or tasks_of("yogi", runs.scale)
 
     def lines(task: str) -> list[Line]:
-        decayed = lab.decay(task)
-        tuned = by_gamma(best_cells(lab.grid(task)), with_eta=True)
+        decayed = runs.decay(task)
+        tuned = by_gamma(best_cells(runs.grid(task)), with_eta=True)
         return tuned if decayed.cell is None else [*tuned, Line(f"decay from {decayed.gamma:g}", decayed.cell)]
 
-    paths = curves(lab, "fig9", tasks, lines, TITLE, out)
-    statements = [decay_matches(task, lab.grid(task), lab.decay(task)) for task in tasks]
-    return record(lab, "fig9", TITLE, tasks, Made(paths, statements), out)
+    paths = curves(runs, "fig9", tasks, lines, TITLE, out)
+    statements = [decay_matches(task, runs.grid(task), runs.decay(task)) for task in tasks]
+    return record(runs, "fig9", TITLE, tasks, Result(paths, statements), out)

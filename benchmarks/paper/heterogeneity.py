@@ -119,7 +119,7 @@ class Comparison(NamedTuple):
 
 def comparisons(curves: Sequence[Curve]) -> list[Comparison]:
     """One comparison per heterogeneity. The final loss is the mean over the last fifth of the curve."""
-    made = []
+    compared = []
     for heterogeneity in dict.fromkeys(c.heterogeneity for c in curves):
         ordered = sorted((c for c in curves if c.heterogeneity == heterogeneity), key=lambda c: c.gamma)
         small, large = ordered[0], ordered[-1]
@@ -129,8 +129,8 @@ def comparisons(curves: Sequence[Curve]) -> list[Comparison]:
                 break
             lead = t
         tail = max(1, len(small.losses) // 5)
-        made.append(Comparison(heterogeneity, lead, sum(large.losses[-tail:]) / sum(small.losses[-tail:])))
-    return made
+        compared.append(Comparison(heterogeneity, lead, sum(large.losses[-tail:]) / sum(small.losses[-tail:])))
+    return compared
 
 
 def verdict(curves: Sequence[Curve]) -> list[str]:

@@ -7,8 +7,8 @@ Seconds. Expect: equal numbers only at scale paper with the real files (`--store
 
 from pathlib import Path
 
-from benchmarks.paper.drawing import Made, record, write_csv
-from benchmarks.paper.experiments import Lab
+from benchmarks.paper.drawing import Result, record, write_csv
+from benchmarks.paper.experiments import PaperRuns
 from benchmarks.paper.scales import NAMES, tasks_of
 from benchmarks.paper.verdicts import Statement
 
@@ -22,18 +22,18 @@ PAPER = {
 }
 
 
-def make(lab: Lab, out: Path) -> Made:
+def make(runs: PaperRuns, out: Path) -> Result:
     """Counts clients and examples and compares them with the paper's."""
-    tasks = lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale))
+    tasks = runs.tasks or (*tasks_of("sgd", runs.scale), *tasks_of("yogi", runs.scale))
     rows, statements = [], []
     for task in tasks:
-        store = lab.task(lab.run_of(task)).store
+        store = runs.task(runs.config(task)).store
         expected = PAPER.get(task)
         rows.append((task, store.clients, store.examples, *(expected or ("", ""))))
         if expected is not None:
             claim = f"{NAMES[task]}: {expected[0]:,} clients, {expected[1]:,} examples"
-            shows = f"{lab.data(task)}, as the task prepares them"
+            shows = f"{runs.describe_data(task)}, as the task prepares them"
             statements.append(Statement(task, claim, shows, (store.clients, store.examples) == expected))
     path = out / "table1.csv"
     write_csv(path, ("task", "clients", "examples", "paper_clients", "paper_examples"), rows)
-    return record(lab, "table1", TITLE, tasks, Made([path], statements), out)
+    return record(runs, "table1", TITLE, tasks, Result([path], statements), out)

@@ -8,8 +8,8 @@ Takes as long as Figures 8 and 9, whose runs it shares. Expect: a large first ga
 import math
 from pathlib import Path
 
-from benchmarks.paper.drawing import Made, record, write_csv
-from benchmarks.paper.experiments import Lab
+from benchmarks.paper.drawing import Result, record, write_csv
+from benchmarks.paper.experiments import PaperRuns
 from benchmarks.paper.scales import tasks_of
 from benchmarks.paper.verdicts import Statement
 from lur.runs.sweep_results import format_rate
@@ -24,12 +24,12 @@ PAPER = {  # base-10 logarithms
 }
 
 
-def make(lab: Lab, out: Path) -> Made:
+def make(runs: PaperRuns, out: Path) -> Result:
     """Writes the rates and compares them with the paper's."""
-    tasks = lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale))
+    tasks = runs.tasks or (*tasks_of("sgd", runs.scale), *tasks_of("yogi", runs.scale))
     rows, statements = [], []
     for task in tasks:
-        decayed = lab.decay(task)
+        decayed = runs.decay(task)
         log = (
             ["", ""] if decayed.cell is None else [f"{math.log10(v):g}" for v in (decayed.cell.gamma, decayed.cell.eta)]
         )
@@ -51,4 +51,4 @@ def make(lab: Lab, out: Path) -> Made:
     path = out / "table2.csv"
     header = ("task", "log10_gamma", "log10_eta", "paper_log10_gamma", "paper_log10_eta", "gammas_that_diverged")
     write_csv(path, header, rows)
-    return record(lab, "table2", TITLE, tasks, Made([path], statements), out)
+    return record(runs, "table2", TITLE, tasks, Result([path], statements), out)

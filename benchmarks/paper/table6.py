@@ -9,14 +9,14 @@ step of the grid. Generated data have other best rates.
 from pathlib import Path
 
 from benchmarks.paper import tuned_table
-from benchmarks.paper.drawing import Made
-from benchmarks.paper.experiments import Lab
+from benchmarks.paper.drawing import Result
+from benchmarks.paper.experiments import PaperRuns
 
 TITLE = "Tuned server rates, Stack Overflow next word prediction"
 PAPER = {0.1: -1.5, 0.01: -1.5, 0.001: -2.0, 0.0: -2.0}
 """The base-10 logarithm of eta for each gamma."""
 
 
-def make(lab: Lab, out: Path) -> Made:
+def make(runs: PaperRuns, out: Path) -> Result:
     """Writes the table and compares it with the paper's."""
-    return tuned_table.make(lab, out, "table6", TITLE, "stackoverflow_nwp", PAPER)
+    return tuned_table.make(runs, out, "table6", TITLE, "stackoverflow_nwp", PAPER)

@@ -71,13 +71,13 @@ def crossings(cells: Sequence[CellResult], block: int, evaluated: bool) -> list[
     for cell in cells:
         rounds, losses = curve_of(cell, block, evaluated)
         curves.append(Curve(0.0, cell.gamma, tuple(rounds), tuple(losses), ()))
-    made = []
+    crossed = []
     for other in curves[1:]:
         if not other.rounds or other.rounds != curves[0].rounds:
             continue
         (row,) = comparisons([curves[0], other])
-        made.append(Crossing(other.gamma, row.lead, row.late, other.rounds[-1]))
-    return made
+        crossed.append(Crossing(other.gamma, row.lead, row.late, other.rounds[-1]))
+    return crossed
 
 
 def early_and_late(task: str, swept: SweepResults, eta: float, block: int, evaluated: bool) -> Statement:

@@ -49,8 +49,8 @@ def table(results: Sequence[Result], skipped: Mapping[str, str], sizes: Sizes, t
     for result in results:
         if not does_same_work(result, sizes, tolerance):
             lines.append(
-                f"not the same work: {result.name} took {result.examples:g} example gradients per round instead of "
-                f"{sizes.examples} and ended {result.difference or 0:.1e} from lur, more than {tolerance:g}"
+                f"not the same work: {result.name} took {result.examples:g} example gradients per round (lur: "
+                f"{sizes.examples}) and ended {result.difference or 0:.1e} from lur (tolerance: {tolerance:g})"
             )
     return "\n".join([*lines, *(f"skipped: {name}: {reason}" for name, reason in skipped.items())])
 

@@ -74,7 +74,7 @@ def reproduce_paper(
     json: Path | None,
 ) -> int:
     """Makes figures and tables of the paper and prints their verdicts."""
-    from benchmarks.paper.experiments import Interrupted, Lab
+    from benchmarks.paper.experiments import Interrupted, PaperRuns
     from lur import tasks
     from lur.runs.stopping import stop_on_signals
     from lur.training.configuration import did_you_mean
@@ -87,19 +87,19 @@ def reproduce_paper(
     done: dict[str, Any] = {}
     with stop_on_signals(quiet) as stop:
         stores = {} if task is None or store is None else {task: store.absolute()}
-        lab = Lab(runs, scale, say, stop, () if task is None else (task,), stores)
+        paper_runs = PaperRuns(runs, scale, say, stop, () if task is None else (task,), stores)
         for name in names:
-            if what == "all" and not concerns_tasks(name, lab):
+            if what == "all" and not concerns_tasks(name, paper_runs):
                 say(f"{name}: skipped, it is about other tasks")
                 continue
             try:
-                made = import_module(f"benchmarks.paper.{name}").make(lab, out)
+                result = import_module(f"benchmarks.paper.{name}").make(paper_runs, out)
             except Interrupted:
                 say(f"  stopped during {name}; its runs are kept in {runs}")
                 return stop.exit_status
-            done[name] = {"files": made.paths, "verdicts": made.statements}
-            say(f"{name}: {', '.join(str(path) for path in made.paths)}")
-            for statement in made.statements:
+            done[name] = {"files": result.paths, "verdicts": result.statements}
+            say(f"{name}: {', '.join(str(path) for path in result.paths)}")
+            for statement in result.statements:
                 agrees = {True: "agrees", False: "DISAGREES", None: "cannot tell"}[statement.agrees]
                 say(f"  [{agrees}] {statement.task}: {statement.paper}\n      here: {statement.shows}")
     write_json(json, done)
@@ -116,11 +116,11 @@ TASKS = {
 ON_YOGI = ("fig6", "fig7", "fig9")
 
 
-def concerns_tasks(name: str, lab: Any) -> bool:
-    """Whether a figure or table is about one of the tasks that the lab runs."""
+def concerns_tasks(name: str, runs: Any) -> bool:
+    """Whether a figure or table is about one of the tasks of these runs."""
     from benchmarks.paper.scales import YOGI, tasks_of
 
-    tasks = lab.only or (*tasks_of("sgd", lab.scale), *tasks_of("yogi", lab.scale))
+    tasks = runs.tasks or (*tasks_of("sgd", runs.scale), *tasks_of("yogi", runs.scale))
     if name in TASKS:
         return TASKS[name] in tasks
     if name == "fig1" or name.startswith("table"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.paper import verdicts
-from benchmarks.paper.experiments import Decayed, Lab
+from benchmarks.paper.experiments import DecayResult, PaperRuns
 from benchmarks.paper.scales import ETA, case, tasks_of
 from lur.cli.reproduce import FIGURES, TABLES
 from lur.runs.sweep_results import CellResult, SweepResults
@@ -86,10 +86,10 @@ def test_norms_fall_with_gamma(norms, agrees):
 def test_decay_matches_the_best_tuned_gamma(end, agrees):
     grid = swept(cell(0.0, ETA, SMALL))
     decayed = cell(1.0, 0.1, (4, 3, 2, 1, end), gammas=[1.0, 1.0, 0.1, 0.01])
-    made = verdicts.decay_matches("digits", grid, Decayed(1.0, decayed, grid, ()))
-    assert made.agrees is agrees
-    assert "2 decays" in made.shows
-    assert verdicts.decay_matches("digits", grid, Decayed(None, None, None, (1.0,))).agrees is None
+    verdict = verdicts.decay_matches("digits", grid, DecayResult(1.0, decayed, grid, ()))
+    assert verdict.agrees is agrees
+    assert "2 decays" in verdict.shows
+    assert verdicts.decay_matches("digits", grid, DecayResult(None, None, None, (1.0,))).agrees is None
 
 
 def test_tied_rates_and_tuned_rates():
@@ -111,23 +111,23 @@ def test_every_scale_has_the_constant_eta():
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    return Lab(tmp_path_factory.mktemp("runs"), "smoke", lambda line: None, only=("digits",))
+def runs(tmp_path_factory):
+    return PaperRuns(tmp_path_factory.mktemp("runs"), "smoke", lambda line: None, tasks=("digits",))
 
 
 @pytest.mark.parametrize("name", ["fig2", "fig3", "fig4", "fig5", "fig8", "table1", "table2"])
-def test_a_figure_of_digits_at_scale_smoke(lab, tmp_path, name):
-    made = import_module(f"benchmarks.paper.{name}").make(lab, tmp_path)
+def test_a_figure_of_digits_at_scale_smoke(runs, tmp_path, name):
+    result = import_module(f"benchmarks.paper.{name}").make(runs, tmp_path)
     entry = json.loads((tmp_path / f"{name}.json").read_text())
     assert entry["scale"] == "smoke"
     assert "load_digits" in entry["data"]["digits"]
     assert entry["environment"]["jax"]
-    assert [v["shows"] for v in entry["verdicts"]] == [statement.shows for statement in made.statements]
+    assert [v["shows"] for v in entry["verdicts"]] == [statement.shows for statement in result.statements]
     rows = [*csv.DictReader((tmp_path / f"{name}.csv").read_text().splitlines())]
     assert rows
     assert {row["task"] for row in rows} == {"digits"}
     if name.startswith("fig"):
-        assert made.statements
+        assert result.statements
         svg = (tmp_path / f"{name}.svg").read_text()
         assert svg.startswith("<?xml")
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
