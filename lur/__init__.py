@@ -7,21 +7,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import lur.methods.decay as decay
+    import lur.methods.extrapolation as extrapolation
+    import lur.methods.maml as maml
+    import lur.methods.optimizers as optimizers
+    from lur import data as data
+    from lur import methods as methods
+    from lur import models as models
+    from lur import plots as plots
+    from lur import tasks as tasks
     from lur import theta as theta
     from lur.analysis.diagnosis import Diagnosis as Diagnosis
     from lur.analysis.diagnosis import diagnose as diagnose
     from lur.engine.grid import run_grid as run_grid
     from lur.engine.run import run as run
-    from lur.methods import decay as decay
-    from lur.methods import extrapolation as extrapolation
-    from lur.methods import maml as maml
-    from lur.methods import optimizers as optimizers
-    from lur.methods.client import inner_loop as inner_loop
-    from lur.methods.server import Info as Info
-    from lur.methods.server import LocalUpdate as LocalUpdate
-    from lur.methods.server import State as State
-    from lur.methods.server import from_client as from_client
-    from lur.methods.server import local_update as local_update
+    from lur.methods.inner_loop import inner_loop as inner_loop
+    from lur.methods.local_update import from_client as from_client
+    from lur.methods.local_update import local_update as local_update
+    from lur.methods.method import Batches as Batches
+    from lur.methods.method import Broadcast as Broadcast
+    from lur.methods.method import ClientOutput as ClientOutput
+    from lur.methods.method import Method as Method
+    from lur.methods.method import RoundInfo as RoundInfo
+    from lur.methods.method import ServerState as ServerState
     from lur.training.evaluation import evaluate as evaluate
 
 __version__ = "0.1.0"
@@ -39,15 +47,18 @@ _MODULES = {
     "theta": "lur.theta",
 }
 _NAMES = {
+    "Batches": "lur.methods.method",
+    "Broadcast": "lur.methods.method",
+    "ClientOutput": "lur.methods.method",
     "Diagnosis": "lur.analysis.diagnosis",
-    "Info": "lur.methods.server",
-    "LocalUpdate": "lur.methods.server",
-    "State": "lur.methods.server",
+    "Method": "lur.methods.method",
+    "RoundInfo": "lur.methods.method",
+    "ServerState": "lur.methods.method",
     "diagnose": "lur.analysis.diagnosis",
     "evaluate": "lur.training.evaluation",
-    "from_client": "lur.methods.server",
-    "inner_loop": "lur.methods.client",
-    "local_update": "lur.methods.server",
+    "from_client": "lur.methods.local_update",
+    "inner_loop": "lur.methods.inner_loop",
+    "local_update": "lur.methods.local_update",
     "run": "lur.engine.run",
     "run_grid": "lur.engine.grid",
 }

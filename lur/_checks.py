@@ -1,7 +1,7 @@
-"""What a caller may pass, checked before anything is traced deep or compiled.
+"""Checks of a caller's arguments, made before anything is traced or compiled.
 
-Shapes and dtypes are always known; values only outside of jit, so value checks let tracers through.
-Every error names the argument, what came and what was expected.
+Shapes and dtypes are always known. Values are known outside of jit only, so checks of values let tracers through.
+Every error names the argument, what was expected and what was given.
 """
 
 from collections.abc import Callable
@@ -17,27 +17,77 @@ Loss = Callable[[PyTree, PyTree], Array]
 
 
 def is_concrete(*values: Any) -> bool:
-    """True where values can be looked at: nothing among them is being traced."""
+    """Return whether the values can be inspected: nothing among them is being traced."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
-def floating_dtype(params: PyTree) -> jnp.dtype:
-    """The one floating dtype of all parameters."""
+def positive_integer(name: str, value: Any) -> int:
+    """Return an integer >= 1."""
+    if isinstance(value, bool) or not np.isscalar(value) or int(value) != value or value < 1:
+        raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+    return int(value)
+
+
+def param_dtypes(params: PyTree) -> tuple[Any, ...]:
+    """Return the distinct dtypes of all parameters, which must be floating point."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     if not leaves:
         raise ValueError("params must have at least one array, got an empty pytree")
-    dtypes = {jax.tree_util.keystr(path) or "params": jnp.result_type(leaf) for path, leaf in leaves}
-    for name, dtype in dtypes.items():
-        if not jnp.issubdtype(dtype, jnp.floating):
-            raise ValueError(f"params must be floating point, got {dtype} at {name}")
-    if len(set(dtypes.values())) > 1:
-        listing = ", ".join(f"{name}: {dtype}" for name, dtype in dtypes.items())
-        raise ValueError(f"params must have one dtype, got a mixture ({listing})")
-    return next(iter(dtypes.values()))
+    dtypes = {}
+    for path, leaf in leaves:
+        name = jax.tree_util.keystr(path) or "params"
+        try:
+            dtypes[name] = jnp.result_type(leaf)
+        except TypeError:
+            raise ValueError(
+                f"params must be a pytree of arrays, got {type(leaf).__name__} at {name}; keep what is not an array "
+                f"out of params, in the loss function's closure (equinox.partition and nnx.split separate the two)"
+            ) from None
+        if not jnp.issubdtype(dtypes[name], jnp.floating):
+            raise ValueError(
+                f"params must be floating point, got {dtypes[name]} at {name}; keep such arrays out of params, in the "
+                f"loss function's closure (equinox.partition and nnx.split separate the two)"
+            )
+    return tuple(dict.fromkeys(dtypes.values()))
+
+
+def floating_dtype(params: PyTree) -> Any:
+    """Return the dtype of rates, weights and norms: the widest dtype of the parameters, and at least float32."""
+    return max((*param_dtypes(params), jnp.dtype(jnp.float32)), key=lambda dtype: jnp.finfo(dtype).bits)
+
+
+def client_weights(weights: Any, M: int, dtype: Any) -> Array:
+    """Return the weights of a round's clients: nonnegative, not all zero, one per client."""
+    shape = np.shape(weights)
+    if shape != (M,):
+        raise ValueError(f"weights must have one entry per client, shape ({M},), got {shape}")
+    if is_concrete(weights):
+        values = np.asarray(weights)
+        if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
+            raise ValueError(f"weights must be finite, >= 0 and not all zero, got {values}")
+        weights = values / values.sum()  # before the cast, which may overflow
+    return jnp.asarray(weights, dtype)
+
+
+def client_indices(clients: Any, M: int, N: int | None) -> Array | None:
+    """Return the indices of a round's clients among the N that keep a state; None if clients keep none."""
+    if N is None:
+        return None
+    if clients is None:
+        if M > N:
+            raise ValueError(f"batches must have at most the {N} clients of the state, got {M}")
+        return jnp.arange(M, dtype=jnp.int32)
+    if np.shape(clients) != (M,) or not jnp.issubdtype(jnp.result_type(clients), jnp.integer):
+        raise ValueError(f"clients must be {M} integers, one index per client, got {clients!r}")
+    if is_concrete(clients):
+        values = np.asarray(clients)
+        if values.min() < 0 or values.max() >= N or len({*values.tolist()}) < M:
+            raise ValueError(f"clients must be distinct indices from 0 to {N - 1}, got {values}")
+    return jnp.asarray(clients, jnp.int32)
 
 
 def rate(name: str, value: Any, dtype: Any, steps: int | None = None) -> Array:
-    """A learning rate as an array: a nonnegative scalar or, where `steps` is given, one rate per local step."""
+    """Return a learning rate as an array: a nonnegative scalar or, if `steps` is given, one rate per local step."""
     array = value if isinstance(value, Tracer) else np.asarray(value)
     if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
         raise ValueError(f"{name} must be a number, got dtype {array.dtype}")
@@ -51,9 +101,9 @@ def rate(name: str, value: Any, dtype: Any, steps: int | None = None) -> Array:
 
 
 def leading_axes(batches: PyTree, names: tuple[str, ...], least: tuple[int, ...]) -> tuple[int, ...]:
-    """The leading axes, named `names`, that all leaves of `batches` share.
+    """Return the sizes of the leading axes, named `names`, that all leaves of `batches` share.
 
-    A leaf may stop short of the last axis (the examples axis): one value per step, say a random key.
+    A leaf may lack the last axis (the examples axis): it then has one value per step, such as a random key.
     """
     leaves = jax.tree_util.tree_leaves_with_path(batches)
     if not leaves:
@@ -76,23 +126,25 @@ def leading_axes(batches: PyTree, names: tuple[str, ...], least: tuple[int, ...]
     return sizes
 
 
-def batch_dtypes(batches: PyTree, dtype: Any) -> None:
-    """Floating batches must have the parameters' dtype: a mixture would be promoted silently."""
+def batch_dtypes(batches: PyTree, params: PyTree) -> None:
+    """Refuse floating batches of a dtype that no parameter has: products with them would be promoted silently."""
+    dtypes = param_dtypes(params)
     for path, leaf in jax.tree_util.tree_leaves_with_path(batches):
-        found = jnp.result_type(leaf)
-        if jnp.issubdtype(found, jnp.floating) and found != dtype:
-            where = jax.tree_util.keystr(path) or "batches"
+        dtype = jnp.result_type(leaf)
+        if jnp.issubdtype(dtype, jnp.floating) and dtype not in dtypes:
+            name, expected = jax.tree_util.keystr(path) or "batches", " or ".join(str(one) for one in dtypes)
             raise ValueError(
-                f"batches must have the dtype of params, {dtype}, got {found} at {where}; cast one of them"
+                f"batches must have the dtype of params, {expected}, got {dtype} at {name}; cast one of them"
             )
 
 
-def scalar_loss(loss_fn: Loss, params: PyTree, batch: PyTree, dtype: Any) -> None:
-    """loss_fn(params, batch) must be one number of the parameters' dtype; checked on shapes alone."""
-    shaped = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(leaf)), (params, batch))
-    loss = jax.eval_shape(loss_fn, *shaped)
+def scalar_loss(loss_fn: Loss, params: PyTree, batch: PyTree) -> None:
+    """Refuse a loss function whose value is not a scalar of a dtype of the parameters; only shapes are computed."""
+    dtypes = param_dtypes(params)
+    loss = jax.eval_shape(loss_fn, params, batch)
     if not hasattr(loss, "shape") or loss.shape != ():
-        found = getattr(loss, "shape", type(loss).__name__)
-        raise ValueError(f"loss_fn must return a scalar, got {found}; take the mean over the batch")
-    if loss.dtype != dtype:
-        raise ValueError(f"loss_fn must return the dtype of params, {dtype}, got {loss.dtype}")
+        given = getattr(loss, "shape", type(loss).__name__)
+        raise ValueError(f"loss_fn must return a scalar, got {given}; take the mean over the batch")
+    if loss.dtype not in (*dtypes, *(() if len(dtypes) == 1 else (floating_dtype(params),))):
+        expected = " or ".join(str(one) for one in dtypes)
+        raise ValueError(f"loss_fn must return the dtype of params, {expected}, got {loss.dtype}")

@@ -1,21 +1,35 @@
-"""What a round draws: M clients of N, K mini-batches of B each, and what the loss sees of them."""
+"""What a round draws: M of N clients, K mini-batches of B examples each, and what the loss sees of them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
+from lur._checks import positive_integer
+from lur.data.gather import Resident, gather
 from lur.data.sampling import Draw, client_key, shuffled_epochs, steps_of_epochs, with_replacement
 from lur.data.store import Store
-from lur.methods.server import LocalUpdate
+from lur.methods.method import Batches, Method
 
 View = Callable[[Any, Mapping[str, Any]], PyTree]
 """``view(key, examples) -> batch``: what the loss sees of a mini-batch of stored examples, augmented or not."""
 
 
-class Plan(NamedTuple):
-    """What a round draws: M clients of N, K mini-batches of B each, or E shuffled epochs."""
+class SamplingPlan(NamedTuple):
+    """What a round draws from a store.
+
+    Attributes:
+      N: number of clients in the store.
+      M: number of clients per round.
+      K: number of local steps.
+      B: number of examples per mini-batch.
+      epochs: E, if clients go E times through their shuffled data; None if they draw with replacement.
+      largest: number of examples of the largest client.
+      is_equal: whether all clients have the same number of examples.
+      widths: widths of the padded ragged features, by name.
+      weighting: whether clients are weighted uniformly or by their numbers of examples.
+    """
 
     N: int
     M: int
@@ -23,74 +37,94 @@ class Plan(NamedTuple):
     B: int
     epochs: int | None
     largest: int
+    is_equal: bool
     widths: tuple[tuple[str, int], ...]
     weighting: Literal["uniform", "examples"]
 
 
-def plan(
+class LocalSteps(NamedTuple):
+    """What a client's K local steps need, with leading axis K.
+
+    Attributes:
+      examples: the steps' examples, or their rows in a store.
+      key: a random key per step, for the view.
+      mask: which examples of each mini-batch count; None if all do.
+    """
+
+    examples: Any
+    key: Any
+    mask: Bool[Array, "K B"] | None
+
+
+def plan_sampling(
     store: Store,
-    algo: LocalUpdate,
+    method: Method,
     clients_per_round: int,
     batch_size: int,
     epochs: int | None = None,
     weighting: Literal["uniform", "examples"] = "uniform",
-) -> Plan:
-    """Check the numbers of a run against its store."""
-    for name, value in (("clients_per_round", clients_per_round), ("batch_size", batch_size), ("epochs", epochs)):
-        if value is not None and (isinstance(value, bool) or int(value) != value or value < 1):
-            raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
-    if clients_per_round > store.clients:
+) -> SamplingPlan:
+    """Return what the rounds of a method draw from a store, checked; the arguments are those of `lur.run`."""
+    M = positive_integer("clients_per_round", clients_per_round)
+    B = positive_integer("batch_size", batch_size)
+    if store.clients < M:
         raise ValueError(
-            f"clients_per_round must be at most the number of clients in the store, {store.clients}, "
-            f"got {clients_per_round}"
+            f"clients_per_round must be at most the number of clients in the store, {store.clients}, got {M}"
         )
     if weighting not in ("uniform", "examples"):
         raise ValueError(f"weighting must be 'uniform' or 'examples', got {weighting!r}")
-    largest = int(store.sizes.max())
-    K = algo.steps
+    largest, K = int(store.sizes.max()), method.local_steps
     if epochs is not None:
-        K = steps_of_epochs(epochs, largest, batch_size)
-        if algo.steps != K:
+        epochs = positive_integer("epochs", epochs)
+        K = steps_of_epochs(epochs, largest, B)
+        if method.local_steps != K:
             raise ValueError(
-                f"{epochs} epochs over the largest client ({largest} examples, batches of {batch_size}) take K = {K} "
-                f"steps, got an algorithm with {algo.steps}; use theta = lur.theta.fedavg({K})"
+                f"{epochs} epochs over the largest client ({largest} examples, batches of {B}) take K = {K} steps, "
+                f"got a method with {method.local_steps}; use theta = lur.theta.fedavg({K})"
             )
+    is_equal = bool((store.sizes == largest).all())
     widths = tuple(sorted(store.widths.items()))
-    return Plan(store.clients, clients_per_round, K, batch_size, epochs, largest, widths, weighting)
+    return SamplingPlan(store.clients, M, K, B, epochs, largest, is_equal, widths, weighting)
 
 
-def draw(plan: Plan, key: Any, i: Int[Array, ""], n: Int[Array, ""]) -> Draw:
-    """The positions, within its own data, of client i's mini-batches in the round of `key`."""
-    own = client_key(key, i)
+def draw(plan: SamplingPlan, round_key: Any, i: Int[Array, ""], n: Int[Array, ""]) -> Draw:
+    """Return the positions, among its n examples, of client i's mini-batches in a round."""
+    key = client_key(round_key, i)
     if plan.epochs is None:
-        return with_replacement(own, n, plan.K, plan.B)
-    return shuffled_epochs(own, n, plan.epochs, plan.B, plan.largest)
+        return with_replacement(key, n, plan.K, plan.B)
+    return shuffled_epochs(key, n, plan.epochs, plan.B, plan.largest)
 
 
-class Step(NamedTuple):
-    """What a client's local steps need: their examples (or their rows in a store), keys, and which examples count."""
-
-    examples: Any
-    key: Any
-    mask: Any
+def local_steps(plan: SamplingPlan, round_key: Any, i: Int[Array, ""], examples: Any, mask: Any) -> LocalSteps:
+    """Return the K steps of client i in a round, each with a key of its own for augmentation or dropout."""
+    keys = jax.random.split(jax.random.fold_in(client_key(round_key, i), 1), plan.K)
+    return LocalSteps(examples, keys, mask)
 
 
-def own_steps(plan: Plan, key: Any, i: Int[Array, ""], examples: Any, mask: Any) -> Step:
-    """The K steps of client i in the round of `key`: each with a key of its own for augmentation."""
-    return Step(examples, jax.random.split(jax.random.fold_in(client_key(key, i), 1), plan.K), mask)
+def client_batches(plan: SamplingPlan, view: View, steps: LocalSteps, read: Callable[[Any], Any]) -> Batches:
+    """Return a client's mini-batches; `read` makes the examples of a step. A step without examples is padding."""
+
+    def batch_of(step: LocalSteps) -> PyTree:
+        batch = view(step.key, read(step.examples))
+        return batch if step.mask is None else {**batch, "mask": step.mask}
+
+    is_step = None if steps.mask is None or plan.is_equal else steps.mask.any(axis=-1)
+    return Batches(steps, batch_of, is_step)
 
 
-def viewed(view: View, step: Step) -> PyTree:
-    """A mini-batch as the loss sees it."""
-    batch = view(step.key, step.examples)
-    return batch if step.mask is None else {**batch, "mask": step.mask}
+def resident_batches(plan: SamplingPlan, view: View) -> Callable[[Any, Any], Batches]:
+    """Return ``batches_of((store in device memory, round key), client index)``."""
+
+    def batches_of(source: tuple[Resident, Any], i: Int[Array, ""]) -> Batches:
+        store, key = source
+        start = store.offsets[i]
+        positions, mask = draw(plan, key, i, store.offsets[i + 1] - start)
+        steps = local_steps(plan, key, i, start + positions, mask)
+        return client_batches(plan, view, steps, lambda rows: gather(store.features, dict(plan.widths), rows))
+
+    return batches_of
 
 
 def as_stored(key: Any, examples: Mapping[str, Any]) -> PyTree:
-    """The view that changes nothing."""
+    """Return the examples unchanged: the view of a loss that takes them as they are stored."""
     return dict(examples)
-
-
-def put(infos: PyTree, k: Int[Array, ""], info: PyTree) -> PyTree:
-    """A round's info at place k of those of many rounds."""
-    return jax.tree.map(lambda all, one: jax.lax.dynamic_update_index_in_dim(all, one, k, 0), infos, info)

@@ -1,17 +1,16 @@
-"""Rounds over a store that stays on the host, in memory or mapped: only what they need is read, ahead of its use.
+"""Rounds over a store that stays on the host, in memory or memory-mapped: examples are read ahead of their use.
 
-Of several processes each reads its own clients' examples, and nobody else's. A few rounds of small ones go to the
-device at once and run there in one loop; how many is the same in every call, so that where a run is cut changes no
-bit of it.
+With several processes, each process reads only its own clients' examples. The examples of a few rounds move to the
+device at once and run there in one loop. How many rounds is the same in every call, so where a run is cut does not
+change a bit of it.
 """
 
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int
 
@@ -20,183 +19,193 @@ from lur.data.prefetch import prefetched
 from lur.data.ragged import Ragged
 from lur.data.sampling import Draw, round_key, sample_clients
 from lur.data.store import Store
-from lur.engine.batches import Plan, View, draw, own_steps, put, viewed
-from lur.methods.server import Fetch, Info, LocalUpdate, State
-from lur.parallel.layouts import AXIS, SHARDED, Layout, mesh, replicated
-from lur.parallel.processes import placed
+from lur.engine.batches import SamplingPlan, client_batches, draw, local_steps
+from lur.engine.rounds import Rounds, loop_rounds
+from lur.methods.method import Batches, RoundInfo, RoundInputs, ServerState, method_round
+from lur.parallel.client_states import is_on_host, put_rows, take_rows
+from lur.parallel.layouts import SHARDED_FORMS, Layout
+from lur.parallel.mesh import CLIENTS_AXIS, mesh_of, replicated
+from lur.parallel.processes import put_on_devices
 
-AHEAD = 2**24
-"""Bytes of examples that go to a process's devices at once, where more than one round's fit."""
-MOST = 64
-"""Rounds that go there at once."""
+TRANSFER_BYTES = 2**24
+"""Bytes of examples that move to a process's devices at once, if more than one round's examples fit."""
+TRANSFER_ROUNDS = 64
+"""The largest number of rounds whose examples move at once."""
 
 
-class Part(NamedTuple):
-    """Which of a round's clients this process runs: their places among all M, filled up so that the devices divide.
+class ProcessShare(NamedTuple):
+    """The clients of a round that this process runs, if there are several processes.
 
-    A place from M on is the last client again, with weight 0.
+    Attributes:
+      padded: M rounded up to a multiple of the number of devices. A place from M on is the last client again, with
+        weight 0.
+      places: the places of this process's clients among these.
+      mesh: the mesh over the devices of all processes.
     """
 
-    filled: int
-    places: np.ndarray
-    mesh: Any
+    padded: int
+    places: Int[np.ndarray, "own"]
+    mesh: Mesh
 
 
-def part_of(M: int, layout: Layout) -> Part | None:
-    """The part of this process among several; None where one process runs all clients."""
+class HostRounds(NamedTuple):
+    """The examples of some rounds, read on the host.
+
+    Attributes:
+      clients: the indices of each round's clients among the states in `ServerState.clients`.
+      indices: the indices of each round's clients in the store.
+      examples: the mini-batches, with leading axes (rounds, M, K, B); with several processes an array over the devices
+        of all processes.
+      mask: which examples count; None if all do.
+      weights: the clients' weights; None for the uniform mean of one process.
+    """
+
+    clients: Int[Array, "rounds M"]
+    indices: Int[Array, "rounds M"]
+    examples: dict[str, Any]
+    mask: Any
+    weights: Any
+
+
+def run_on_host(
+    program: Rounds,
+    state: ServerState,
+    store: Store,
+    seed: Any,
+    rounds: int,
+    *,
+    depth: int = 2,
+    donate: bool = False,
+) -> tuple[ServerState, RoundInfo]:
+    """Run `rounds` rounds. The examples of the next ones are read, up to `depth` transfers ahead, meanwhile.
+
+    Client states on the host are copied first, unless `donate` allows to update them in place.
+    """
+    plan, first = program.plan, int(state.round)
+    share, size = process_share(plan.M, program.layout), rounds_per_transfer(plan, store)
+    compiled, infos = _compiled_host_rounds(program.layout), []
+    host_states = jax.tree.map(np.asarray if donate else np.array, state.clients) if is_on_host(state.clients) else None
+
+    def read(t: int) -> tuple[HostRounds, int]:
+        count = min(size, first + rounds - t)
+        return read_rounds(plan, store, seed, t + np.minimum(np.arange(size), count - 1), share), count
+
+    for data, count in prefetched(read, range(first, first + rounds, size), depth):
+        if host_states is None:
+            state, info = compiled(program, state, data, np.asarray(seed), np.int32(count))
+        else:
+            index, rows, positions = take_rows(host_states, np.asarray(data.indices), size * data.indices.shape[1])
+            sharding = None if share is None else replicated(program.layout)
+            rows, positions = put_on_devices((rows, positions), sharding)
+            data = data._replace(clients=positions)
+            state, info = compiled(program, state._replace(clients=rows), data, np.asarray(seed), np.int32(count))
+            put_rows(host_states, index, state.clients)
+        infos.append(jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], info))
+    if host_states is not None:
+        state = state._replace(clients=host_states)
+    return state, jax.tree.map(lambda *leaves: np.concatenate(leaves), *infos)
+
+
+def host_rounds(
+    program: Rounds, state: ServerState, data: HostRounds, seed: Any, rounds: Any
+) -> tuple[ServerState, RoundInfo]:
+    """Run the first `rounds` of the rounds in `data`, with the numbers of a store in device memory."""
+    method, plan, view, layout, _ = program
+
+    def batches_of(key: Any, client: Any) -> Batches:
+        steps = local_steps(plan, key, *client)
+        return client_batches(plan, view, steps, lambda examples: examples)
+
+    def one_round(state: ServerState, data: HostRounds) -> tuple[ServerState, RoundInfo]:
+        batches = (data.indices, data.examples, data.mask)
+        inputs = RoundInputs(batches, data.weights, data.clients, round_key(seed, state.round))
+        state, info = method_round(method, state, inputs, layout, batches_of)
+        losses, norms = info.client_losses[: plan.M], info.client_norms[: plan.M]
+        return state, info._replace(client_losses=losses, client_norms=norms)
+
+    return loop_rounds(one_round, state, data, len(data.indices), rounds)
+
+
+@cache
+def _compiled_host_rounds(layout: Layout) -> Any:
+    """Compile `host_rounds` with results on all devices of the layout, or where a model axis has them."""
+    return jax.jit(
+        host_rounds, static_argnames="program", out_shardings=None if layout.model > 1 else replicated(layout)
+    )
+
+
+def process_share(M: int, layout: Layout) -> ProcessShare | None:
+    """Return the share of this process; None if one process runs all clients."""
     if jax.process_count() == 1:
         return None
     if layout.devices != jax.device_count():
         raise ValueError(
-            f"layout must be {SHARDED} where {jax.process_count()} processes run, whose devices it takes all, "
+            f"layout must be {SHARDED_FORMS} with {jax.process_count()} processes, over the devices of all of them, "
             f"got {layout}"
         )
-    filled = M + -M % layout.devices
-    own = NamedSharding(mesh(layout), P(AXIS)).addressable_devices_indices_map((filled,)).values()
-    slices = [at[0] for at in own if at is not None]
-    bounds = sorted({(at.start or 0, filled if at.stop is None else at.stop) for at in slices})
-    return Part(filled, np.concatenate([np.arange(*one) for one in bounds]), mesh(layout))
+    padded, mesh = M + -M % layout.devices, mesh_of(layout)
+    indices = NamedSharding(mesh, P(CLIENTS_AXIS)).addressable_devices_indices_map((padded,)).values()
+    slices = [index[0] for index in indices if index is not None]
+    bounds = sorted({(own.start or 0, padded if own.stop is None else own.stop) for own in slices})
+    return ProcessShare(padded, np.concatenate([np.arange(*bound) for bound in bounds]), mesh)
 
 
-class Rows(NamedTuple):
-    """Rounds gathered on the host: who takes part, how many examples each has, mini-batches (rounds, M, K, B, ...).
-
-    Of a `Part` the mini-batches are those of its places, on this process alone; `weights` are then given.
-    """
-
-    chosen: Int[Array, "rounds M"]
-    sizes: Int[Array, "rounds M"]
-    examples: dict[str, Any]
-    mask: Any
-    weights: Any = None
+@partial(jax.jit, static_argnames="plan")
+def sample_rounds(plan: SamplingPlan, seed: Any, ts: Int[Array, "rounds"]) -> Int[Array, "rounds M"]:
+    """Return the clients of the rounds `ts`."""
+    return jax.vmap(lambda t: sample_clients(round_key(seed, t), plan.N, plan.M))(ts)
 
 
-@partial(jax.jit, static_argnames=("plan",))
-def chosen_clients(plan: Plan, seed: Any, t: Any) -> Int[Array, "M"]:
-    """I_t."""
-    return sample_clients(round_key(seed, t), plan.N, plan.M)
+@partial(jax.jit, static_argnames="plan")
+def draw_rounds(plan: SamplingPlan, seed: Any, ts: Any, clients: Any, sizes: Any) -> Draw:
+    """Return the positions of all mini-batches of the rounds `ts`."""
+
+    def draw_round(t: Any, clients: Any, sizes: Any) -> Draw:
+        return jax.vmap(partial(draw, plan, round_key(seed, t)))(clients, sizes)
+
+    return jax.vmap(draw_round)(ts, clients, sizes)
 
 
-@partial(jax.jit, static_argnames=("plan",))
-def drawn(plan: Plan, seed: Any, t: Any, chosen: Int[Array, "M"], sizes: Int[Array, "M"]) -> Draw:
-    """The positions of all mini-batches of round t."""
-    key = round_key(seed, t)
-    return jax.vmap(lambda i, n: draw(plan, key, i, n))(chosen, sizes)
-
-
-@partial(jax.jit, static_argnames=("plan",))
-def chosen_in(plan: Plan, seed: Any, ts: Any) -> Int[Array, "rounds M"]:
-    """I_t of some rounds."""
-    return jax.vmap(partial(chosen_clients, plan, seed))(ts)
-
-
-@partial(jax.jit, static_argnames=("plan",))
-def drawn_in(plan: Plan, seed: Any, ts: Any, chosen: Any, sizes: Any) -> Draw:
-    """The positions of all mini-batches of some rounds."""
-    return jax.vmap(partial(drawn, plan, seed))(ts, chosen, sizes)
-
-
-def host_rows(plan: Plan, store: Store, seed: Any, ts: np.ndarray, part: Part | None = None) -> Rows:
-    """The examples of rounds ts, read from the store: only what the rounds need here is touched."""
+def read_rounds(
+    plan: SamplingPlan, store: Store, seed: Any, ts: np.ndarray, share: ProcessShare | None = None
+) -> HostRounds:
+    """Read the examples of the rounds `ts`; only those that this process needs are touched."""
     ts = np.asarray(ts, np.int32)
-    chosen = np.asarray(chosen_in(plan, seed, ts))
-    if part is not None:
-        chosen = chosen[:, np.minimum(np.arange(part.filled), plan.M - 1)]
-    starts, stops = np.asarray(store.offsets[chosen]), np.asarray(store.offsets[chosen + 1])
+    clients = np.asarray(sample_rounds(plan, seed, ts))
+    if share is not None:
+        clients = clients[:, np.minimum(np.arange(share.padded), plan.M - 1)]
+    starts, stops = np.asarray(store.offsets[clients]), np.asarray(store.offsets[clients + 1])
     sizes = (stops - starts).astype(np.int32)
-    own = slice(None) if part is None else part.places
-    positions, mask = drawn_in(plan, seed, ts, chosen[:, own], sizes[:, own])
+    own = slice(None) if share is None else share.places
+    positions, mask = draw_rounds(plan, seed, ts, clients[:, own], sizes[:, own])
     rows = starts[:, own, None, None] + np.asarray(positions)
-    found = Rows(chosen, sizes, gather(dict(store.features), dict(plan.widths), rows), mask)  # pyright: ignore
-    return found if part is None else together(plan, found, part)
+    examples = gather(dict(store.features), dict(plan.widths), rows)
+    if share is None:
+        weights = sizes if plan.weighting == "examples" else None
+        return HostRounds(clients, clients, examples, mask, weights)  # pyright: ignore[reportArgumentType]
+    weights = np.where(np.arange(share.padded) < plan.M, sizes if plan.weighting == "examples" else 1, 0)
+    return _join_processes(share, clients, examples, mask, np.broadcast_to(weights, sizes.shape))
 
 
-def together(plan: Plan, rows: Rows, part: Part) -> Rows:
-    """The rows of all processes as one array over their devices; nothing is sent."""
-    dealt = NamedSharding(part.mesh, P(None, AXIS))
+def _join_processes(share: ProcessShare, clients: Any, examples: Any, mask: Any, weights: Any) -> HostRounds:
+    """Return the processes' examples as one array over the devices of all processes; nothing is sent."""
+    by_client = NamedSharding(share.mesh, P(None, CLIENTS_AXIS))
 
     def joined(leaf: Any) -> Array:
         value = np.asarray(leaf)
-        return jax.make_array_from_process_local_data(dealt, value, (len(value), part.filled, *value.shape[2:]))
+        return jax.make_array_from_process_local_data(by_client, value, (len(value), share.padded, *value.shape[2:]))
 
-    sizes = rows.sizes if plan.weighting == "examples" else np.ones_like(rows.sizes)
-    weights = np.where(np.arange(part.filled) < plan.M, sizes, 0).astype(np.float32)
-    chosen, sizes, weights = placed((rows.chosen, rows.sizes, weights), NamedSharding(part.mesh, P()))
-    examples, mask = jax.tree.map(joined, (rows.examples, rows.mask))
-    return Rows(chosen, sizes, examples, mask, weights)
+    clients, weights = put_on_devices((clients, weights.astype(np.float32)), NamedSharding(share.mesh, P()))
+    examples, mask = jax.tree.map(joined, (examples, mask))
+    return HostRounds(clients, clients, examples, mask, weights)
 
 
-def from_rows(plan: Plan, view: View) -> Fetch:
-    """Mini-batches of examples gathered on the host; what clients share is the round's key."""
-    return Fetch(lambda key, one: own_steps(plan, key, *one), lambda key, step: viewed(view, step))
-
-
-def rounds_of_rows(
-    algo: LocalUpdate, view: View, plan: Plan, layout: Layout, state: State, rows: Rows, seed: Any, rounds: Any
-) -> tuple[State, Info]:
-    """The first `rounds` of the rounds gathered on the host: the numbers of a resident store."""
-
-    @jax.jit
-    def one(state: State, rows: Rows) -> tuple[State, Info]:
-        weights = rows.weights if rows.weights is not None else rows.sizes if plan.weighting == "examples" else None
-        clients = (rows.chosen, rows.examples, rows.mask)
-        key = round_key(seed, state.round)
-        state, info = algo.round(state, clients, weights, layout=layout, fetch=from_rows(plan, view), shared=key)
-        losses, norms = info.client_losses[: plan.M], info.client_norms[: plan.M]
-        return state, info._replace(client_losses=losses, client_norms=norms)
-
-    def step(k: Any, carry: tuple[State, Info]) -> tuple[State, Info]:
-        state, infos = carry
-        state, info = one(state, jax.tree.map(lambda leaf: leaf[k], rows))
-        return state, put(infos, k, info)
-
-    capacity = len(rows.chosen)
-    _, info = jax.eval_shape(one, state, jax.tree.map(lambda leaf: leaf[0], rows))
-    infos = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), info)
-    return jax.lax.fori_loop(0, rounds, step, (state, infos))
-
-
-@cache
-def compiled(layout: Layout) -> Any:
-    """`rounds_of_rows` with its results on all devices of the layout, or where a model axis has them."""
-    return jax.jit(
-        rounds_of_rows,
-        static_argnames=("algo", "view", "plan", "layout"),
-        out_shardings=None if layout.model > 1 else replicated(layout),
-    )
-
-
-def at_once(plan: Plan, store: Store) -> int:
-    """How many rounds go to the device at once."""
+def rounds_per_transfer(plan: SamplingPlan, store: Store) -> int:
+    """Return for how many rounds the examples move to the device at once."""
     widths = dict(plan.widths)
     example = sum(
         (widths[name] * feature.values.itemsize if isinstance(feature, Ragged) else feature[:1].nbytes)
         for name, feature in store.features.items()
     )
     own = -(-plan.M // jax.process_count()) * plan.K * plan.B * max(example, 1)
-    return min(max(AHEAD // own, 1), MOST)
-
-
-def run_host(
-    algo: LocalUpdate,
-    view: View,
-    plan: Plan,
-    rounds: int,
-    layout: Layout,
-    state: State,
-    store: Store,
-    seed: Any,
-    depth: int = 2,
-) -> tuple[State, Info]:
-    """`rounds` rounds; the next ones are read, up to `depth` calls ahead, while some are computed."""
-    first, part, size = int(state.round), part_of(plan.M, layout), at_once(plan, store)
-    advance, infos = compiled(layout), []
-
-    def read(t: int) -> tuple[Rows, int]:
-        count = min(size, first + rounds - t)
-        return host_rows(plan, store, seed, t + np.minimum(np.arange(size), count - 1), part), count
-
-    for rows, count in prefetched(read, range(first, first + rounds, size), depth):
-        state, info = advance(algo, view, plan, layout, state, rows, np.asarray(seed), np.int32(count))
-        infos.append(jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], info))
-    return state, jax.tree.map(lambda *leaves: np.concatenate(leaves), *infos)
+    return min(max(TRANSFER_BYTES // own, 1), TRANSFER_ROUNDS)

@@ -1,1 +1,7 @@
-"""Local update methods as pure functions: the contract, and one method per file."""
+"""Local update methods as pure functions: the contract (`method`), and one method per file."""
+
+from lur.methods.extrapolation import extrapolated_update as extrapolated_update
+from lur.methods.inner_loop import inner_loop as inner_loop
+from lur.methods.local_update import from_client as from_client
+from lur.methods.local_update import local_update as local_update
+from lur.methods.maml import maml as maml

@@ -1,44 +1,54 @@
-r"""LocalUpdateDecay: when gamma and eta decay (Section 7), as a pure state machine for jit, scan and vmap.
+r"""LocalUpdateDecay: when gamma and eta decay (Section 7, Algorithm 3), as a pure state machine.
 
 Each round brings the mean loss :math:`\ell_t` of the round's clients before training. Its window mean is
-:math:`\hat\ell_t`, and a plateau multiplies gamma by alpha and eta by beta, from the next round on.
-Two semantics, because the paper leaves some questions open and its authors' published code answers a
-few of them differently:
+:math:`\hat\ell_t`. A plateau multiplies gamma by alpha and eta by beta, from the next round on. The paper leaves some
+questions open, and its authors' published code answers a few of them differently, so there are two semantics:
 
 ==========================  ==========================================  =====================================
 question                    ``paper``                                   ``reference`` (published callbacks)
 ==========================  ==========================================  =====================================
-window mean                 over the min(t, W) losses there are         over W values, first all +inf
-the best so far             min over all earlier window means           moves only on an improvement > Delta
+window mean                 over the min(t, W) losses so far            over W values, initially all +inf
+best so far                 min over all earlier window means           moves only on an improvement > Delta
 a bad round                 mean > best - Delta                         not (mean < best - Delta)
 bad rounds in cooldown      counted                                     not counted, the count is held at 0
 cooldown                    a round with counter > 0 decrements it      decremented first; the round that
                             and cannot decay: C rounds are exempt       reaches 0 can decay: C - 1 are exempt
-who decays                  gamma and eta together                      each its own machine: at its least
-                                                                        rate one waits and does not cool down
+what decays                 gamma and eta together                      each by its own machine; a rate at its
+                                                                        minimum waits and does not cool down
 first round                 min of nothing = +inf: never bad            inf < inf is false: bad while the
                                                                         window holds an inf
 ==========================  ==========================================  =====================================
 
-W = P = 1 and C = 0 in ``paper`` is Algorithm 3 itself. The count is of consecutive bad rounds, a decay
-follows when it reaches P, and both semantics start with a cooldown of C. A NaN loss is never an
-improvement and never becomes the best; it stays in the window, and so in its mean, for W rounds.
+With W = P = 1 and C = 0, ``paper`` is Algorithm 3 itself. Consecutive bad rounds are counted, a decay follows when the
+count reaches P, and both semantics start with a cooldown of C. A NaN loss is never an improvement and never becomes
+the best; it stays in the window, and so in its mean, for W rounds.
 """
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from lur import _checks as checks
+from lur import _checks
 
 
 class PlateauState(NamedTuple):
-    """The rates in force and the memory of the machine. Under ``reference`` the last three are (client, server)."""
+    """The rates in use and the memory of the decay rule.
+
+    Attributes:
+      client_lr: gamma.
+      server_lr: eta.
+      window: the last W losses, the newest first.
+      rounds: the number of losses seen.
+      decays: the number of decays.
+      best: the best window mean so far.
+      wait: the number of consecutive bad rounds; under ``reference`` one for gamma and one for eta.
+      cooldown: the rounds left in which the rates cannot decay; under ``reference`` one for gamma and one for eta.
+    """
 
     client_lr: Float[Array, "..."]
     server_lr: Float[Array, ""]
@@ -51,18 +61,60 @@ class PlateauState(NamedTuple):
 
 
 class Plateau(NamedTuple):
-    """``init(client_lr, server_lr) -> state`` and ``update(state, loss) -> state``."""
+    """A decay rule: ``init(client_lr, server_lr) -> PlateauState`` and ``update(state, loss) -> PlateauState``.
 
-    init: Callable[[Any, Any], PlateauState]
-    update: Callable[[PlateauState, Any], PlateauState]
+    Attributes:
+      semantics: ``paper`` or ``reference``.
+      delta: Delta, the least improvement that counts.
+      alpha: the factor of gamma.
+      beta: the factor of eta.
+      window: W.
+      patience: P.
+      cooldown: C.
+      min_client_lr: the smallest gamma.
+      min_server_lr: the smallest eta.
+    """
+
+    semantics: Literal["paper", "reference"]
+    delta: float
+    alpha: float
+    beta: float
+    window: int
+    patience: int
+    cooldown: int
+    min_client_lr: float
+    min_server_lr: float
+
+    def init(self, client_lr: Any, server_lr: Any) -> PlateauState:
+        """Return the state before the first round."""
+        given = [jnp.asarray(rate).dtype for rate in (client_lr, server_lr)]
+        floating = [dtype for dtype in given if jnp.issubdtype(dtype, jnp.floating)] or [jnp.asarray(0.0).dtype]
+        dtype = np.promote_types(floating[0], floating[-1])
+        steps = jnp.shape(client_lr)[0] if jnp.ndim(client_lr) == 1 else None
+        gamma = _checks.rate("client_lr", client_lr, dtype, steps)
+        eta = _checks.rate("server_lr", server_lr, dtype)
+        machines = () if self.semantics == "paper" else (2,)
+        zero = jnp.zeros((), jnp.int32)
+        return PlateauState(
+            client_lr=jnp.maximum(gamma, jnp.asarray(self.min_client_lr, dtype)),
+            server_lr=jnp.maximum(eta, jnp.asarray(self.min_server_lr, dtype)),
+            window=jnp.full((self.window,), jnp.inf, dtype),
+            rounds=zero,
+            decays=zero,
+            best=jnp.full((), jnp.inf, dtype),
+            wait=jnp.zeros(machines, jnp.int32),
+            cooldown=jnp.full(machines, self.cooldown, jnp.int32),
+        )
+
+    def update(self, state: PlateauState, loss: Any) -> PlateauState:
+        """Return the state after a round with this mean loss before training."""
+        return (_paper_update if self.semantics == "paper" else _reference_update)(self, state, loss)
 
 
 def rounds_to_see(N: int, M: int) -> int:
-    """ceil(N / M): the rounds of M clients that show N of them, the paper's advice for W = P = C."""
-    for name, value in (("N", N), ("M", M)):
-        if int(value) != value or value < 1:
-            raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
-    return math.ceil(int(N) / int(M)) if N < 2**52 else -(-int(N) // int(M))
+    """Return ceil(N / M), the rounds in which M clients each see N clients: the paper's advice for W = P = C."""
+    N, M = (_checks.positive_integer(name, value) for name, value in (("N", N), ("M", M)))
+    return -(-N // M)
 
 
 def plateau(
@@ -76,13 +128,13 @@ def plateau(
     min_client_lr: float = 0.0,
     min_server_lr: float = 0.0,
 ) -> Plateau:
-    """The decay rule. The defaults are those of the paper's experiments.
+    """Return the decay rule. The defaults are those of the paper's experiments.
 
     Args:
-      semantics: ``paper`` or ``reference``; see the table on top.
+      semantics: ``paper`` or ``reference``; see the table above.
       delta: Delta >= 0, the least improvement that counts.
       alpha, beta: factors in (0, 1] of the client and the server rate.
-      window, patience, cooldown: W >= 1, P >= 1, C >= 0 in rounds.
+      window, patience, cooldown: W >= 1, P >= 1, C >= 0, in rounds.
       min_client_lr, min_server_lr: rates never decay below these.
     """
     if semantics not in ("paper", "reference"):
@@ -98,71 +150,61 @@ def plateau(
     for name, least in (("min_client_lr", min_client_lr), ("min_server_lr", min_server_lr)):
         if not (math.isfinite(least) and least >= 0):
             raise ValueError(f"{name} must be finite and >= 0, got {least}")
-    machines = () if semantics == "paper" else (2,)
+    sizes = (int(window), int(patience), int(cooldown))
+    return Plateau(semantics, delta, alpha, beta, *sizes, min_client_lr, min_server_lr)
 
-    def init(client_lr: Any, server_lr: Any) -> PlateauState:
-        given = [jnp.asarray(rate).dtype for rate in (client_lr, server_lr)]
-        floating = [dtype for dtype in given if jnp.issubdtype(dtype, jnp.floating)] or [jnp.asarray(0.0).dtype]
-        dtype = np.promote_types(floating[0], floating[-1])
-        steps = jnp.shape(client_lr)[0] if jnp.ndim(client_lr) == 1 else None
-        gamma = jnp.maximum(checks.rate("client_lr", client_lr, dtype, steps), jnp.asarray(min_client_lr, dtype))
-        eta = jnp.maximum(checks.rate("server_lr", server_lr, dtype), jnp.asarray(min_server_lr, dtype))
-        zero = jnp.zeros((), jnp.int32)
-        return PlateauState(
-            client_lr=gamma,
-            server_lr=eta,
-            window=jnp.full((window,), jnp.inf, dtype),
-            rounds=zero,
-            decays=zero,
-            best=jnp.full((), jnp.inf, dtype),
-            wait=jnp.zeros(machines, jnp.int32),
-            cooldown=jnp.full(machines, cooldown, jnp.int32),
-        )
 
-    def decay(state: PlateauState, client: Array, server: Array) -> PlateauState:
-        gamma = jnp.maximum(state.client_lr * alpha, min_client_lr).astype(state.client_lr.dtype)
-        eta = jnp.maximum(state.server_lr * beta, min_server_lr).astype(state.server_lr.dtype)
-        return state._replace(
-            client_lr=jnp.where(client, gamma, state.client_lr),
-            server_lr=jnp.where(server, eta, state.server_lr),
-            decays=state.decays + (client | server).astype(jnp.int32),
-        )
+def decay_rates(
+    rule: Plateau, state: PlateauState, client: Bool[Array, ""], server: Bool[Array, ""]
+) -> PlateauState:
+    """Multiply gamma by alpha where `client` and eta by beta where `server`."""
+    gamma = jnp.maximum(state.client_lr * rule.alpha, rule.min_client_lr).astype(state.client_lr.dtype)
+    eta = jnp.maximum(state.server_lr * rule.beta, rule.min_server_lr).astype(state.server_lr.dtype)
+    return state._replace(
+        client_lr=jnp.where(client, gamma, state.client_lr),
+        server_lr=jnp.where(server, eta, state.server_lr),
+        decays=state.decays + (client | server).astype(jnp.int32),
+    )
 
-    def observe(state: PlateauState, loss: Any) -> PlateauState:
-        loss = jnp.asarray(loss, state.window.dtype)
-        if loss.shape != ():
-            raise ValueError(f"loss must be a scalar, got shape {loss.shape}")
-        return state._replace(window=jnp.roll(state.window, 1).at[0].set(loss), rounds=state.rounds + 1)
 
-    def paper(state: PlateauState, loss: Any) -> PlateauState:
-        state = observe(state, loss)
-        seen = jnp.minimum(state.rounds, window)
-        known = jnp.where(jnp.arange(window, dtype=jnp.int32) < seen, state.window, 0.0)
-        mean = known.sum() / seen.astype(known.dtype)
-        bad = ~(mean <= state.best - delta)
-        wait = jnp.where(bad, state.wait + 1, 0)
-        decays = (state.cooldown == 0) & (wait >= patience)
-        state = decay(state, decays, decays)
-        return state._replace(
-            best=jnp.fmin(state.best, mean),
-            wait=jnp.where(decays, 0, wait),
-            cooldown=jnp.where(decays, cooldown, jnp.maximum(state.cooldown - 1, 0)),
-        )
+def observe(state: PlateauState, loss: Any) -> PlateauState:
+    """Put a round's loss into the window."""
+    loss = jnp.asarray(loss, state.window.dtype)
+    if loss.shape != ():
+        raise ValueError(f"loss must be a scalar, got shape {loss.shape}")
+    return state._replace(window=jnp.roll(state.window, 1).at[0].set(loss), rounds=state.rounds + 1)
 
-    def reference(state: PlateauState, loss: Any) -> PlateauState:
-        state = observe(state, loss)
-        mean = state.window.mean()
-        improves = mean < state.best - delta
-        wait = jnp.where(state.cooldown > 0, 0, state.wait)
-        cooling = jnp.maximum(state.cooldown - 1, 0)
-        wait = jnp.where(improves, 0, wait + (cooling == 0).astype(jnp.int32))
-        above = jnp.stack([(state.client_lr > min_client_lr).any(), state.server_lr > min_server_lr])
-        decays = ~improves & (cooling == 0) & (wait >= patience) & above
-        state = decay(state, decays[0], decays[1])
-        return state._replace(
-            best=jnp.where(improves, mean, state.best),
-            wait=jnp.where(decays, 0, wait),
-            cooldown=jnp.where(decays, cooldown, cooling),
-        )
 
-    return Plateau(init, jax.jit(paper if semantics == "paper" else reference))
+@partial(jax.jit, static_argnums=0)
+def _paper_update(rule: Plateau, state: PlateauState, loss: Any) -> PlateauState:
+    state = observe(state, loss)
+    seen = jnp.minimum(state.rounds, rule.window)
+    known = jnp.where(jnp.arange(rule.window, dtype=jnp.int32) < seen, state.window, 0.0)
+    mean = known.sum() / seen.astype(known.dtype)
+    bad = ~(mean <= state.best - rule.delta)
+    wait = jnp.where(bad, state.wait + 1, 0)
+    decays = (state.cooldown == 0) & (wait >= rule.patience)
+    state = decay_rates(rule, state, decays, decays)
+    return state._replace(
+        best=jnp.fmin(state.best, mean),
+        wait=jnp.where(decays, 0, wait),
+        cooldown=jnp.where(decays, rule.cooldown, jnp.maximum(state.cooldown - 1, 0)),
+    )
+
+
+@partial(jax.jit, static_argnums=0)
+def _reference_update(rule: Plateau, state: PlateauState, loss: Any) -> PlateauState:
+    state = observe(state, loss)
+    mean = state.window.mean()
+    improves = mean < state.best - rule.delta
+    wait = jnp.where(state.cooldown > 0, 0, state.wait)
+    cooldown = jnp.maximum(state.cooldown - 1, 0)
+    wait = jnp.where(improves, 0, wait + (cooldown == 0).astype(jnp.int32))
+    above = jnp.stack([(state.client_lr > rule.min_client_lr).any(), state.server_lr > rule.min_server_lr])
+    decays = ~improves & (cooldown == 0) & (wait >= rule.patience) & above
+    state = decay_rates(rule, state, decays[0], decays[1])
+    return state._replace(
+        best=jnp.where(improves, mean, state.best),
+        wait=jnp.where(decays, 0, wait),
+        cooldown=jnp.where(decays, rule.cooldown, cooldown),
+    )

@@ -1,35 +1,68 @@
-r"""Yogi as the paper runs it (Zaheer et al., 2018), with the bias corrections met in the wild.
+r"""Client and server optimisers: any optax optimiser with a traced learning rate, and Yogi as the paper runs it.
+
+Yogi (Zaheer et al., 2018) is
 
 .. math::
     m_t = \beta_1 m_{t-1} + (1-\beta_1) g_t, \qquad
     v_t = v_{t-1} - (1-\beta_2)\,\mathrm{sign}(v_{t-1} - g_t^2)\, g_t^2, \qquad
     x_{t+1} = x_t - \eta\, a_t\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}
 
-with beta_1 = 0.9, beta_2 = 0.99, epsilon = 1e-5 and v_0 = 0 (Section 6.3). The corrections differ by
+with beta_1 = 0.9, beta_2 = 0.99, epsilon = 1e-5 and v_0 = 0 (Section 6.3). Implementations differ in their bias
+correction:
 
 ===========  ===========================================================  ================================
-correction   what is corrected                                            where it is met
+correction   what is corrected                                            who uses it
 ===========  ===========================================================  ================================
-``none``     nothing: m_t, v_t as they are                                Zaheer et al., the paper's cite
+``none``     nothing: m_t and v_t as they are                             Zaheer et al., whom the paper cites
 ``adam``     m_t / (1 - beta_1^t), v_t / (1 - beta_2^t)                   ``optax.scale_by_yogi``
 ``tff``      the rate: a_t = sqrt(1 - beta_2^t) / (1 - beta_1^t)          TensorFlow Federated
 ===========  ===========================================================  ================================
 
-``adam`` and ``tff`` are the same but for epsilon, which ``tff`` leaves uncorrected.
+``adam`` and ``tff`` differ in epsilon only, which ``tff`` leaves uncorrected.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
+Optimizer = Callable[[Any], optax.GradientTransformation] | optax.GradientTransformation
+"""An optax optimiser: a factory of its learning rate (`optax.sgd`), or one built with rate 1 (`optax.adam(1.0)`)."""
 BiasCorrection = Literal["none", "adam", "tff"]
 
 
+def optimizer_init(optimizer: Optimizer, rate: Float[Array, ""], params: PyTree) -> PyTree:
+    """Return the optimiser's initial state."""
+    is_built = isinstance(optimizer, optax.GradientTransformation)
+    return (optimizer if is_built else optimizer(rate)).init(params)
+
+
+def optimizer_step(
+    optimizer: Optimizer, rate: Float[Array, ""], gradient: PyTree, state: PyTree, params: PyTree
+) -> tuple[PyTree, PyTree]:
+    """Take one step with a traced learning rate. Returns the new parameters and the new optimiser state.
+
+    The update of an optimiser that was built with rate 1 is scaled by `rate`.
+    """
+    if isinstance(optimizer, optax.GradientTransformation):
+        updates, state = optimizer.update(gradient, state, params)
+        updates = jax.tree.map(lambda u: rate.astype(u.dtype) * u, updates)
+    else:
+        updates, state = optimizer(rate).update(gradient, state, params)
+    return optax.apply_updates(params, updates), state
+
+
 class YogiState(NamedTuple):
-    """Step count t and the two moments."""
+    """The state of Yogi.
+
+    Attributes:
+      t: the number of steps taken.
+      m: the first moment.
+      v: the second moment.
+    """
 
     t: Int[Array, ""]
     m: PyTree
@@ -43,7 +76,14 @@ def scale_by_yogi(
     initial_accumulator: float = 0.0,
     bias_correction: BiasCorrection = "none",
 ) -> optax.GradientTransformation:
-    """Yogi's direction, before the learning rate and its sign."""
+    """Return Yogi's direction, before the learning rate and its sign.
+
+    Args:
+      b1, b2: decay of the first and the second moment.
+      eps: added to the root of the second moment.
+      initial_accumulator: the value that both moments start with.
+      bias_correction: see the table above.
+    """
     for name, value in (("b1", b1), ("b2", b2)):
         if not 0 <= value < 1:
             raise ValueError(f"{name} must be in [0, 1), got {value}")
@@ -55,8 +95,8 @@ def scale_by_yogi(
         raise ValueError(f"bias_correction must be 'none', 'adam' or 'tff', got {bias_correction!r}")
 
     def init(params: PyTree) -> YogiState:
-        m = jax.tree.map(lambda p: jnp.full_like(p, initial_accumulator), params)
-        v = jax.tree.map(lambda p: jnp.full_like(p, initial_accumulator), params)
+        m = optax.tree.full_like(params, initial_accumulator)
+        v = optax.tree.full_like(params, initial_accumulator)
         return YogiState(jnp.zeros((), jnp.int32), m, v)
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, YogiState]:
@@ -67,11 +107,11 @@ def scale_by_yogi(
 
         def direction(m, v):
             t = count.astype(m.dtype)
-            m_left, v_left = 1 - b1**t, 1 - b2**t
+            m_correction, v_correction = 1 - b1**t, 1 - b2**t
             if bias_correction == "adam":
-                m, v = m / m_left, v / v_left
+                m, v = m / m_correction, v / v_correction
             scaled = m / (jnp.sqrt(v) + eps)
-            return scaled * jnp.sqrt(v_left) / m_left if bias_correction == "tff" else scaled
+            return scaled * jnp.sqrt(v_correction) / m_correction if bias_correction == "tff" else scaled
 
         return jax.tree.map(direction, m, v), YogiState(count, m, v)
 
@@ -79,8 +119,10 @@ def scale_by_yogi(
 
 
 def yogi(learning_rate: Any, **options: Any) -> optax.GradientTransformation:
-    """Yogi, a server optimiser: ``lur.local_update(loss_fn, theta, server=lur.optimizers.yogi)``.
+    """Return Yogi, as a server optimiser: ``lur.local_update(loss_fn, theta, server=lur.optimizers.yogi)``.
 
-    Options are those of `scale_by_yogi`; ``functools.partial`` makes a factory with other ones.
+    Args:
+      learning_rate: eta.
+      options: those of `scale_by_yogi`; use ``functools.partial`` for a factory with other options.
     """
     return optax.chain(scale_by_yogi(**options), optax.scale_by_learning_rate(learning_rate))

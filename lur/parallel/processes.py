@@ -124,7 +124,7 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def told(value: Any) -> Any:
+def broadcast_from_first(value: Any) -> Any:
     """What process 0 has as `value`: anything that JSON can say."""
     if jax.process_count() == 1:
         return value
@@ -135,7 +135,7 @@ def told(value: Any) -> Any:
     return json.loads(np.asarray(found).tobytes())
 
 
-def told_arrays(tree: PyTree) -> PyTree:
+def broadcast_arrays_from_first(tree: PyTree) -> PyTree:
     """The arrays of process 0, to the bit; those of the others say shapes and dtypes only."""
     if jax.process_count() == 1:
         return tree
@@ -148,7 +148,7 @@ def told_arrays(tree: PyTree) -> PyTree:
     return jax.tree.map(one, tree)
 
 
-def gathered(array: np.ndarray) -> np.ndarray:
+def gather_from_processes(array: np.ndarray) -> np.ndarray:
     """The arrays of all processes, stacked along a leading axis, to the bit."""
     if jax.process_count() == 1:
         return array[None]
@@ -156,7 +156,7 @@ def gathered(array: np.ndarray) -> np.ndarray:
     return np.frombuffer(np.asarray(found).tobytes(), array.dtype).reshape(jax.process_count(), *array.shape)
 
 
-def placed(tree: PyTree, sharding: Any) -> PyTree:
+def put_on_devices(tree: PyTree, sharding: Any) -> PyTree:
     """What every process has alike, on the devices of a sharding; one process may have a tree of shardings."""
     if sharding is None:
         return tree

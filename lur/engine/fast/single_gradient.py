@@ -1,99 +1,96 @@
-r"""Rounds that need no model per client: gamma = 0, and Theta_1 whatever gamma.
+r"""Rounds as one gradient of all the round's examples: gamma = 0, or Theta_1 with any gamma.
 
 No client leaves the broadcast model before its last gradient counts, so
 
-.. math:: q_t = \sum_i w_i \sum_k \theta_k g_{ik}(x_t) = \nabla_x \sum_i w_i \sum_k \theta_k f(x_t; S_{ik}):
+.. math:: q_t = \sum_i w_i \sum_k \theta_k g_{ik}(x_t) = \nabla_x \sum_i w_i \sum_k \theta_k f(x_t; S_{ik}),
 
-one gradient of all the round's examples (the paper's special cases of Q_i, which is then a I). The numbers are
-`lur.local_update`'s up to the order of the sum; as no client's own message is formed, ``client_norms`` are nan.
+one gradient of all the round's examples (the paper's special cases in which Q_i is a multiple of I). The numbers are
+`lur.local_update`'s up to the order of the sum. No client's own update is formed, so the client norms are nan.
 """
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
-from lur import _checks as checks
-from lur.methods.client import Optimizer
-from lur.methods.server import GIVEN, At, Fetch, LocalUpdate, State, Told, from_messages
-from lur.parallel.layouts import Layout, Sum, filled_up, leading, on_devices
-from lur.theta import nonzero
+from lur.methods.inner_loop import InnerLoop
+from lur.methods.method import Batches, BatchesOf, Broadcast, ClientMetrics
+from lur.methods.trees import add_scaled
+from lur.parallel.clients import ClientResults, num_clients, pad_clients, shard_clients, uniform_weights
+from lur.parallel.layouts import Layout
 
 
-def large_batch_update(loss_fn: checks.Loss, theta: Sequence[float], server: Optimizer = optax.sgd) -> LocalUpdate:
-    """`lur.local_update` for gamma = 0, or for Theta_1, where gamma does not matter.
+class SingleGradient(NamedTuple):
+    """The mean over clients as one gradient; a `Method.cohort_update`.
 
-    A layout says how many clients' examples make one batch; their gradients are summed.
+    The chunk size of the layout is the number of clients whose examples make one batch.
+
+    Attributes:
+      inner_loop: the reference client, which must have gamma = 0 or K = 1.
     """
-    theta = nonzero(theta)
-    K = len(theta)
 
-    def messages(at: At, inputs: PyTree, weights: Any, layout: Layout, fetch: Fetch) -> Sum:
-        M = leading(inputs)
-        weights = jnp.full((M,), 1 / M, at.client_lr.dtype) if weights is None else weights
+    inner_loop: InnerLoop
 
-        def run(at: At, inputs: PyTree, weights: Array) -> Sum:
-            return gradient(loss_fn, theta, at, inputs, weights, layout.at_once, fetch)
+    def __call__(
+        self, shared: Any, inputs: Any, weights: Float[Array, "M"] | None, layout: Layout, batches_of: BatchesOf
+    ) -> ClientResults:
+        def cohort(shared: Any, inputs: Any, weights: Float[Array, "M"]) -> ClientResults:
+            broadcast, source = shared
+            _, own = inputs
+            return all_clients_gradient(self.inner_loop, broadcast, source, own, weights, layout.chunk_size, batches_of)
 
-        return on_devices(run, at, inputs, weights, layout)
-
-    update = from_messages(messages, server, steps=K)
-
-    def init(params: PyTree, client_lr: Any, server_lr: Any) -> State:
-        if K > 1 and checks.is_concrete(client_lr) and client_lr != 0:
-            raise ValueError(f"client_lr must be 0 unless theta is Theta_1, got {client_lr} and K(theta) = {K}")
-        return update.init(params, client_lr, server_lr)
-
-    return update._replace(init=init)
+        if weights is None:
+            weights = uniform_weights(num_clients(inputs), shared[0].client_lr.dtype)
+        return shard_clients(cohort, shared, inputs, weights, layout)
 
 
-def gradient(
-    loss_fn: checks.Loss,
-    theta: Sequence[float],
-    at: At,
+def all_clients_gradient(
+    inner_loop: InnerLoop,
+    broadcast: Broadcast,
+    source: Any,
     inputs: PyTree,
-    weights: Array,
-    at_once: int | None,
-    fetch: Fetch,
-) -> Sum:
-    """The gradient of all clients' examples at the broadcast model, `at_once` clients in one batch.
+    weights: Float[Array, "M"],
+    chunk_size: int | None,
+    batches_of: BatchesOf,
+) -> ClientResults:
+    """Return the gradient of all clients' examples at the broadcast model, `chunk_size` clients in one batch.
 
-    One client at a time is one mini-batch at a time, with one gradient in memory: layers whose gradients are written
-    out would make one for each mini-batch of a larger batch before they are summed.
+    One client at a time means one mini-batch at a time, with one gradient in memory: layers that write their gradients
+    out would otherwise make one for each mini-batch of a larger batch before they are summed.
     """
-    M, K = leading(inputs), len(theta)
-    loss_fn = jax.jit(loss_fn)  # traced once, for its shapes and for the loop
-    inputs, weights = filled_up(inputs, weights, at_once or M)
-    groups = jax.tree.map(lambda leaf: leaf.reshape(-1, at_once or M, *leaf.shape[1:]), (inputs, weights))
-    thetas = jnp.asarray(theta, checks.floating_dtype(at.params))
+    x, M, K = broadcast.params, num_clients(inputs), len(inner_loop.theta)
+    size = chunk_size or M
+    loss_fn = jax.jit(inner_loop.loss_fn)  # traced once, for its shapes and for the loop
+    inputs, weights = pad_clients(inputs, weights, size)
+    chunks = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (inputs, weights))
+    thetas = jnp.asarray(inner_loop.theta, broadcast.client_lr.dtype)
 
-    def mean(params: PyTree, batches: PyTree, weights: Array) -> tuple[Array, Array]:
-        losses = jax.vmap(jax.vmap(partial(loss_fn, params)))(batches)
+    def first_steps(own: PyTree) -> Batches:
+        batches = batches_of(source, own)
+        return batches._replace(steps=jax.tree.map(lambda leaf: leaf[:K], batches.steps))
+
+    def weighted_loss(x: PyTree, batches: PyTree, weights: Array) -> tuple[Array, Array]:
+        losses = jax.vmap(jax.vmap(lambda batch: loss_fn(x, batch)))(batches)
         return weights @ (losses @ thetas), losses[:, 0]
 
-    def add(total: PyTree, group: Any) -> tuple[PyTree, Array]:
-        members, share = group
-        batches = members if fetch is GIVEN else jax.vmap(partial(fetch.batches, at.shared))(members)
-        batches = jax.tree.map(lambda leaf: leaf[:, :K], batches)
-        (_, losses), g = jax.value_and_grad(mean, has_aux=True)(at.params, batches, share)
-        return jax.tree.map(jnp.add, total, g), losses
+    def add_chunk(total: PyTree, chunk: Any) -> tuple[PyTree, Array]:
+        members, share = chunk
+        batches = jax.vmap(lambda own: first_steps(own).arrays())(members)
+        (_, losses), gradient = jax.value_and_grad(weighted_loss, has_aux=True)(x, batches, share)
+        return jax.tree.map(jnp.add, total, gradient), losses
 
-    def add_steps(total: PyTree, group: Any) -> tuple[PyTree, Array]:
-        own, share = jax.tree.map(lambda leaf: leaf[0], group)
-        steps = jax.tree.map(lambda leaf: leaf[:K], fetch.own(at.shared, own))
+    def add_client(total: PyTree, chunk: Any) -> tuple[PyTree, Array]:
+        own, share = jax.tree.map(lambda leaf: leaf[0], chunk)
 
-        def add_step(total: PyTree, inputs: Any) -> tuple[PyTree, Array]:
-            step, theta_k = inputs
-            loss, g = jax.value_and_grad(loss_fn)(at.params, fetch.see(at.shared, step))
-            return jax.tree.map(lambda total, g: total + share * theta_k * g, total, g), loss
+        def add_step(total: PyTree, batch: PyTree, theta_k: Array) -> tuple[PyTree, Array]:
+            loss, gradient = jax.value_and_grad(loss_fn)(x, batch)
+            return add_scaled(total, share * theta_k, gradient), loss
 
-        total, losses = jax.lax.scan(add_step, total, (steps, thetas))
+        total, losses = first_steps(own).scan(add_step, total, thetas)
         return total, losses[0]
 
-    q, losses = jax.lax.scan(add_steps if at_once == 1 else add, jax.tree.map(jnp.zeros_like, at.params), groups)
+    update, losses = jax.lax.scan(add_client if size == 1 else add_chunk, optax.tree.zeros_like(x), chunks)
     losses = losses.reshape(-1)[:M]
-    return q, Told(losses, jnp.full_like(losses, jnp.nan))
+    return ClientResults(update, (), ClientMetrics(losses, jnp.full_like(losses, jnp.nan)))

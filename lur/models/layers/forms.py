@@ -6,21 +6,19 @@ the plain forms are at least as good.
 
 The choice falls at trace time, from `jax.default_backend()`. `lax.platform_dependent` would decide at
 lowering, but traces and differentiates both forms. The price: on a machine whose default backend is a
-GPU, arrays committed to the CPU get the plain forms, right but slow; pass ``form="fast"`` there. Whoever lowers a
-program for a platform that is not here says so: ``with lowering_for("tpu"): ...``.
+GPU, arrays committed to the CPU get the plain forms, right but slow; pass ``form="fast"`` there. To lower
+a program for a platform that is not here, use ``with lur.parallel.platform.lowering_for("tpu"): ...``.
 """
 
 from typing import Literal
 
-import jax
+from lur.parallel.platform import targets_cpu
 
 Form = Literal["auto", "fast", "plain"]
-lowering_for = jax.make_user_context(None)
-"""The platform that programs traced inside ``with lowering_for(platform):`` are for; None is the one that is here."""
 
 
 def is_fast(form: Form) -> bool:
-    """True where `form` asks for, or leaves us on CPU with, the fast form."""
+    """Return whether to use the fast form: if `form` asks for it or, for ``auto``, on a CPU."""
     if form not in ("auto", "fast", "plain"):
         raise ValueError(f"form must be 'auto', 'fast' or 'plain', got {form!r}")
-    return form == "fast" or (form == "auto" and (lowering_for.value or jax.default_backend()) == "cpu")
+    return form == "fast" or (form == "auto" and targets_cpu())
