@@ -111,7 +111,7 @@ def draw_extrapolation(folder: Path) -> tuple[Path, ...]:
         "two models": lambda g: jnp.linalg.norm(extrapolated_shift(problem, g, theta)),
         "two messages": lambda g: jnp.linalg.norm(combined_minimizer(problem, g, theta) - x),
     }
-    extrapolate: Any = {"two models": "models", "two messages": "messages"}
+    extrapolate: Any = {"two models": "models", "two messages": "updates"}
     methods_by_name = {
         name: extrapolation.extrapolated_update(quadratic_loss, theta, extrapolate=extrapolate[name])
         if name in extrapolate
@@ -131,7 +131,7 @@ def draw_extrapolation(folder: Path) -> tuple[Path, ...]:
 
         for gamma in (0.005, 0.02, 0.08):
             params = end(methods_by_name[name].init(jnp.zeros_like(x), gamma, 0.1)).params
-            params = extrapolation.answer(params) if name == "two models" else params
+            params = extrapolation.extrapolated_model(params) if name == "two models" else params
             axis.plot(gamma, float(jnp.linalg.norm(params - x)), "o", color=colour)
     axis.set(xscale="log", yscale="log", xlabel=r"client learning rate $\gamma$", ylabel=r"distance from $x^*$")
     axis.legend(fontsize=7)

@@ -22,7 +22,7 @@ from jaxtyping import PyTree
 
 from lur._extras import optional_imports
 from lur.data.gather import gather
-from lur.methods.client import inner_loop
+from lur.methods.inner_loop import inner_loop
 from lur.tasks.task import Task
 from lur.theta import Theta, fedavg, nonzero
 

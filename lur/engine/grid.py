@@ -66,9 +66,7 @@ def run_grid(
 
 
 @partial(jax.jit, static_argnames="shape")
-def _unstack_rates(
-    states: ServerState, infos: RoundInfo, shape: tuple[int, int, int]
-) -> tuple[ServerState, RoundInfo]:
+def _unstack_rates(states: ServerState, infos: RoundInfo, shape: tuple[int, int, int]) -> tuple[ServerState, RoundInfo]:
     """Turn the axes (seeds, gammas x etas) into (gammas, etas, seeds)."""
 
     def unstack(leaf: Any) -> Any:
@@ -213,7 +211,7 @@ def _grid_rounds(
         (AxisType.Auto,) * 2,
         devices=jax.local_devices()[: devices * program.layout.devices],
     )
-    by_cell: Any = ServerState(*[P(None, CELLS_AXIS)] * 5, round=P(), method_state=P(None, CELLS_AXIS), clients=P(None, CELLS_AXIS))  # pyright: ignore # fmt: skip
+    by_cell: Any = ServerState(*[P(None, CELLS_AXIS)] * len(ServerState._fields))._replace(round=P())  # pyright: ignore
     sharded = jax.shard_map(
         run_cells if padded == C else partial(_gather_cells, run_cells, C),
         mesh=mesh,

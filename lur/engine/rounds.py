@@ -61,9 +61,7 @@ def loop_rounds(
     def step(k: Any, carry: tuple[ServerState, RoundInfo]) -> tuple[ServerState, RoundInfo]:
         state, infos = carry
         state, info = one_round(state, inputs_at(k))
-        return state, jax.tree.map(
-            lambda all, one: jax.lax.dynamic_update_index_in_dim(all, one, k, 0), infos, info
-        )
+        return state, jax.tree.map(lambda all, one: jax.lax.dynamic_update_index_in_dim(all, one, k, 0), infos, info)
 
     _, info = jax.eval_shape(one_round, state, inputs_at(0))
     infos = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), info)

@@ -154,9 +154,7 @@ def plateau(
     return Plateau(semantics, delta, alpha, beta, *sizes, min_client_lr, min_server_lr)
 
 
-def decay_rates(
-    rule: Plateau, state: PlateauState, client: Bool[Array, ""], server: Bool[Array, ""]
-) -> PlateauState:
+def decay_rates(rule: Plateau, state: PlateauState, client: Bool[Array, ""], server: Bool[Array, ""]) -> PlateauState:
     """Multiply gamma by alpha where `client` and eta by beta where `server`."""
     gamma = jnp.maximum(state.client_lr * rule.alpha, rule.min_client_lr).astype(state.client_lr.dtype)
     eta = jnp.maximum(state.server_lr * rule.beta, rule.min_server_lr).astype(state.server_lr.dtype)

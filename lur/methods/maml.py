@@ -1,6 +1,6 @@
 r"""K-MAML: a client that differentiates through its own K local steps (Section 3.1; Finn et al., 2017).
 
-With :math:`X_K(x)` the result of K gradient steps on mini-batches :math:`S_1, \dots, S_K`, started at x, the client sends
+With :math:`X_K(x)` the result of K gradient steps from x on mini-batches :math:`S_1, \dots, S_K`, the client sends
 
 .. math:: \nabla_x f(X_K(x); S_{K+1}).
 
@@ -116,9 +116,7 @@ def maml_client(loss_fn: _checks.Loss, steps: int):
     return client
 
 
-def maml(
-    loss_fn: _checks.Loss, steps: int, server: Optimizer = optax.sgd, *, decay: Plateau | None = None
-) -> Method:
+def maml(loss_fn: _checks.Loss, steps: int, server: Optimizer = optax.sgd, *, decay: Plateau | None = None) -> Method:
     """Return K-MAML: Algorithm 1 with the MAML client in place of InnerLoop.
 
     Args:

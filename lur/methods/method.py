@@ -245,7 +245,7 @@ class Method(NamedTuple):
           clients: the cohort's indices among the N clients, whose states are used; by default the first M.
           layout: how the clients are laid out, see `lur.parallel.layouts`.
         """
-        M, *_ = _checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 0))
+        M, *_ = _checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 1))
         weights = None if weights is None else _checks.client_weights(weights, M, state.server_lr.dtype)
         clients = _checks.client_indices(clients, M, population(state.clients))
         inputs = RoundInputs(batches, weights, clients)

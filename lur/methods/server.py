@@ -58,9 +58,7 @@ class ServerUpdate(NamedTuple):
 
     def __call__(self, state: ServerState, update: PyTree, cohort: Cohort) -> tuple[ServerState, RoundInfo]:
         loss = weighted_mean(cohort.losses, cohort.weights)
-        params, server_state = optimizer_step(
-            self.optimizer, state.server_lr, update, state.server_state, state.params
-        )
+        params, server_state = optimizer_step(self.optimizer, state.server_lr, update, state.server_state, state.params)
         new = state._replace(params=params, server_state=server_state, round=state.round + 1)
         decayed = jnp.zeros((), bool)
         if self.decay is not None:
@@ -69,7 +67,5 @@ class ServerUpdate(NamedTuple):
             decayed = after.decays > before.decays
             new = new._replace(client_lr=after.client_lr, server_lr=after.server_lr, decay_state=after)
         norm = tree_norm(update, state.server_lr.dtype)
-        info = RoundInfo(
-            loss, norm, cohort.losses, cohort.update_norms, state.client_lr, state.server_lr, decayed
-        )
+        info = RoundInfo(loss, norm, cohort.losses, cohort.update_norms, state.client_lr, state.server_lr, decayed)
         return new, info

@@ -16,7 +16,7 @@ DEVICE_BYTES = 2**31
 
 
 def repeat_for_clients(client_state: PyTree, N: int) -> PyTree:
-    """Return the states of N clients that all start with `client_state`: on the device if they fit, else on the host."""
+    """Return N clients' states that all start with `client_state`: on the device if they fit, else on the host."""
     size = N * sum(leaf.size * leaf.dtype.itemsize for leaf in map(jnp.asarray, jax.tree.leaves(client_state)))
     if size <= DEVICE_BYTES:
         return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], N, axis=0), client_state)

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 
 from lur.data import prepare
 from lur.data.store import Store
-from lur.engine.fast.linear import Bags, LinearModel
+from lur.engine.fast.bags import Bags
+from lur.engine.fast.linear import LinearModel
 from lur.models.layers.losses import sigmoid_cross_entropy
 from lur.models.regression import TagRegression
 from lur.tasks.built_in import generated_store, prepared_store, vocabulary_or_most_used

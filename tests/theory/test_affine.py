@@ -88,12 +88,12 @@ LUR_CLIENTS = {
     "varying steps": (lur_client(), GAMMAS, lambda A: methods.varying_distortion(A, GAMMAS, THETA) @ A),
     "prox": (lur_client(prox=RHO), GAMMA, lambda A: methods.prox_distortion(A, GAMMA, THETA, RHO) @ A),
     "prox, raw": (
-        lur_client(prox=RHO, send="raw"),
+        lur_client(prox=RHO, send="loss_gradients"),
         GAMMA,
         lambda A: methods.prox_distortion(A, GAMMA, THETA, RHO, raw=True) @ A,
     ),
     "heavy ball": (
-        lur_client(step=lambda rate: optax.sgd(rate, momentum=BETA)),
+        lur_client(client=lambda rate: optax.sgd(rate, momentum=BETA), send="gradients"),
         GAMMA,
         lambda A: methods.momentum_hessian(A, GAMMA, BETA, THETA),
     ),

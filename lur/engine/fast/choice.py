@@ -8,8 +8,8 @@ from jaxtyping import PyTree
 
 from lur import _checks
 from lur.engine.fast.client import FastInnerLoop
-from lur.engine.fast.linear import LinearCohort, LinearModel
-from lur.engine.fast.single_gradient import SingleGradient
+from lur.engine.fast.linear import LinearModel, linear_form
+from lur.engine.fast.single_gradient import single_gradient_form
 from lur.methods.inner_loop import InnerLoop
 from lur.methods.method import Method
 from lur.methods.server import ServerUpdate
@@ -54,11 +54,10 @@ def choose_form(
     if client.optimizer is not optax.sgd or client.send != "gradients" or client.has_prox or client.loss_on != "first":
         return FormChoice(method, "reference", "rewrites are for SGD clients that send the sum of their gradients")
     if linear is not None:
-        rewrite = method._replace(cohort_update=LinearCohort(linear, client.theta))
-        return FormChoice(rewrite, "linear", "a linear model needs no model per client")
+        return FormChoice(linear_form(method, linear), "linear", "a linear model needs no model per client")
     if not client_norms and is_single_gradient(method, client, client_lr):
-        rewrite = method._replace(cohort_update=SingleGradient(client))
-        return FormChoice(rewrite, "single gradient", "no client leaves the broadcast model before its last gradient")
+        reason = "no client leaves the broadcast model before its last gradient"
+        return FormChoice(single_gradient_form(method), "single gradient", reason)
     return FormChoice(method._replace(client_update=FastInnerLoop(client)), "fast steps", "SGD clients")
 
 

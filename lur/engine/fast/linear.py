@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from lur import _checks
 from lur.engine.fast.bags import Features, checked_features, flat, gram, product, transposed_product
-from lur.methods.method import BatchesOf, ClientMetrics
+from lur.methods.method import BatchesOf, ClientMetrics, Method
 from lur.parallel.clients import ClientResults, num_clients, shard_clients, uniform_weights
 from lur.parallel.layouts import Layout
 from lur.parallel.platform import targets_cpu
@@ -98,6 +98,12 @@ class LinearCohort(NamedTuple):
         if weights is None:
             weights = uniform_weights(num_clients(inputs), shared[0].client_lr.dtype)
         return shard_clients(cohort, shared, inputs, weights, layout)
+
+
+def linear_form(method: Method, model: LinearModel, *, is_sparse: bool | None = None) -> Method:
+    """Return a `lur.local_update` with SGD clients, rewritten for the linear model that its loss is of."""
+    client: Any = method.client_update
+    return method._replace(cohort_update=LinearCohort(model, client.theta, is_sparse))
 
 
 def linear_round(

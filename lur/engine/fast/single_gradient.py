@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from lur.methods.inner_loop import InnerLoop
-from lur.methods.method import Batches, BatchesOf, Broadcast, ClientMetrics
+from lur.methods.method import Batches, BatchesOf, Broadcast, ClientMetrics, Method
 from lur.methods.trees import add_scaled
 from lur.parallel.clients import ClientResults, num_clients, pad_clients, shard_clients, uniform_weights
 from lur.parallel.layouts import Layout
@@ -44,6 +44,12 @@ class SingleGradient(NamedTuple):
         if weights is None:
             weights = uniform_weights(num_clients(inputs), shared[0].client_lr.dtype)
         return shard_clients(cohort, shared, inputs, weights, layout)
+
+
+def single_gradient_form(method: Method) -> Method:
+    """Return a `lur.local_update` with gamma = 0 or K = 1, rewritten as one gradient."""
+    client: Any = method.client_update
+    return method._replace(cohort_update=SingleGradient(client))
 
 
 def all_clients_gradient(

@@ -25,13 +25,13 @@ from tests.lur.problems import (
 pytestmark = pytest.mark.x64
 
 
-def plain_inner_loop(x, batches, gamma, theta, prox=0.0, send="stepped"):
+def plain_inner_loop(x, batches, gamma, theta, prox=0.0, send="gradients"):
     """Algorithm 2, with FedProx's pull."""
     y, message = x, add(x, x, -1.0)
     for k, theta_k in enumerate(theta):
         raw = logistic_gradient(y, take(batches, k))
         g = {name: raw[name] + prox * (y[name] - x[name]) for name in raw}
-        message = add(message, raw if send == "raw" else g, theta_k)
+        message = add(message, raw if send == "loss_gradients" else g, theta_k)
         y = add(y, g, -(gamma[k] if np.ndim(gamma) else gamma))
     return message, y
 
@@ -41,7 +41,7 @@ def plain_inner_loop(x, batches, gamma, theta, prox=0.0, send="stepped"):
     st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=6).filter(any),
     st.floats(0, 2),
     st.sampled_from([0.0, 0.7]),
-    st.sampled_from(["stepped", "raw"]),
+    st.sampled_from(["gradients", "loss_gradients"]),
     st.integers(0, 10**6),
 )
 def test_inner_loop_is_algorithm_2(theta, gamma, prox, send, seed):
@@ -95,7 +95,7 @@ def test_message_is_the_model_delta_over_gamma():
 def test_any_optax_step(step):
     """Client momentum, as a factory of the rate and as a transform with rate 1."""
     x, batches, gamma = logistic_params(0), logistic_batches(1, 4, 3), 0.2
-    found, _ = lur.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4), step=step)
+    found, _ = lur.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4), client=step, send="gradients")
     y, velocity, expected = x, add(x, x, -1.0), add(x, x, -1.0)
     for k in range(4):
         g = logistic_gradient(y, take(batches, k))

@@ -8,7 +8,7 @@ import pytest
 
 import lur
 from lur.data.writer import in_memory
-from tests.lur.test_engine import K, clients, loss
+from tests.lur.engine.test_run import K, clients, loss
 
 GAMMAS, ETAS, SEEDS = (0.0, 0.1, 0.5), (0.1, 1.0), (0, 7)
 

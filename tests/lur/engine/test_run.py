@@ -10,7 +10,7 @@ import lur
 from lur.data.gather import resident
 from lur.data.sampling import client_key, round_key, sample_clients, shuffled_epochs, with_replacement
 from lur.data.writer import in_memory, write_store
-from lur.engine import run as engine
+from lur.engine import rounds as engine_rounds
 from lur.parallel import layouts
 
 M, K, B, R = 3, 4, 2, 5
@@ -120,11 +120,11 @@ def test_disk_and_memory_and_any_cut_are_the_same_run(tmp_path):
 
 def test_calls_of_fewer_rounds_share_one_program():
     store = in_memory(clients(dtype=np.float32))
-    algo = lur.local_update(loss, lur.theta.fedavg(K), optax.sgd)
-    before = engine.run_resident._cache_size()
+    algo = lur.local_update(lambda w, batch: loss(w, batch), lur.theta.fedavg(K))  # a program of its own
+    before = engine_rounds.compiled_rounds._cache_size()
     for rounds in (8, 5, 1):
         go(store, rounds, algo=algo, capacity=8)
-    assert engine.run_resident._cache_size() == before + 1
+    assert engine_rounds.compiled_rounds._cache_size() == before + 1
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_calls_of_fewer_rounds_share_one_program():
         ({"layout": "sharded:sharded"}, "got 'sharded:sharded'"),
         ({"weighting": "size"}, "weighting must be 'uniform' or 'examples', got 'size'"),
         ({"epochs": 0}, "epochs must be an integer >= 1"),
-        ({"epochs": 1}, r"take K = 4 steps, got an algorithm with 5; use theta = lur.theta.fedavg\(4\)"),
+        ({"epochs": 1}, r"take K = 4 steps, got a method with 5; use theta = lur.theta.fedavg\(4\)"),
     ],
 )
 def test_bad_numbers(options, says):
@@ -156,7 +156,7 @@ def test_bad_numbers(options, says):
 @pytest.mark.x64
 @pytest.mark.parametrize(("small", "chosen"), [(100, "layout vmap: a small model"), (1, "layout sequential: a CPU")])
 def test_auto_suits_the_model_and_says_why(small, chosen, monkeypatch, caplog):
-    monkeypatch.setattr(layouts, "SMALL", small)
+    monkeypatch.setattr(layouts, "SMALL_MODEL", small)
     store = in_memory(clients())
     expected, losses = plain_loop(store)
     with caplog.at_level("INFO", "lur.engine.run"):

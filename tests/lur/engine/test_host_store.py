@@ -8,17 +8,20 @@ from jax.sharding import PartitionSpec as P
 
 import lur
 from lur.data.writer import in_memory
-from lur.engine import host_store as hosted
-from lur.engine.batches import as_stored, plan
-from lur.parallel.layouts import parse
-from tests.lur.test_engine import B, K, M, R, clients, loss
+from lur.engine import host_store
+from lur.engine.batches import as_stored, plan_sampling
+from lur.engine.host_store import HostRounds
+from lur.engine.rounds import Rounds
+from lur.parallel.layouts import parse_layout
+from lur.parallel.mesh import CLIENTS_AXIS, mesh_of
+from tests.lur.engine.test_run import B, K, M, R, clients, loss
 
 
 @pytest.fixture
 def made():
     algo = lur.local_update(loss, lur.theta.fedavg(K), optax.sgd)
     store = in_memory(clients())
-    return algo, store, plan(store, algo, M, B)
+    return algo, store, plan_sampling(store, algo, M, B)
 
 
 @pytest.mark.x64
@@ -26,11 +29,11 @@ def made():
 def test_the_parts_of_processes_are_the_whole(made, monkeypatch, count):
     """Who takes part and what each draws is exactly that of one process; nobody reads another's examples."""
     _, store, drawn = made
-    whole = hosted.host_rows(drawn, store, np.uint32(3), np.arange(R))
+    whole = host_store.read_rounds(drawn, store, np.uint32(3), np.arange(R))
     filled = M + -M % count
-    monkeypatch.setattr(hosted, "together", lambda plan, rows, part: rows)
+    monkeypatch.setattr(host_store, "_join_processes", lambda share, *parts: HostRounds(parts[0], *parts))
     parts = [
-        hosted.host_rows(drawn, store, np.uint32(3), np.arange(R), hosted.Part(filled, places, None))
+        host_store.read_rounds(drawn, store, np.uint32(3), np.arange(R), host_store.ProcessShare(filled, places, None))
         for places in np.split(np.arange(filled), count)
     ]
     for name, value in whole.examples.items():
@@ -38,23 +41,24 @@ def test_the_parts_of_processes_are_the_whole(made, monkeypatch, count):
         joined = np.concatenate([part.examples[name] for part in parts], axis=1)
         np.testing.assert_array_equal(joined[:, :M], value)
     for part in parts:
-        np.testing.assert_array_equal(part.chosen[:, :M], whole.chosen)
-        np.testing.assert_array_equal(part.chosen[:, M:], whole.chosen[:, [M - 1] * (filled - M)])
+        np.testing.assert_array_equal(part.indices[:, :M], whole.indices)
+        np.testing.assert_array_equal(part.indices[:, M:], whole.indices[:, [M - 1] * (filled - M)])
 
 
 @pytest.mark.x64
 @pytest.mark.parametrize("weighting", ["examples", pytest.param("uniform", marks=pytest.mark.full)])
 def test_clients_that_fill_up_weigh_nothing(made, weighting):
     algo, store, _ = made
-    drawn = plan(store, algo, M, B, None, weighting)
-    layout = parse("sequential")
+    drawn = plan_sampling(store, algo, M, B, None, weighting)
+    layout = parse_layout("sequential")
     filled = M + 2
-    mesh = hosted.mesh(layout)
-    rows = hosted.host_rows(drawn, store, np.uint32(3), np.arange(R), hosted.Part(filled, np.arange(filled), mesh))
-    assert rows.examples["x"].sharding.spec == P(None, hosted.AXIS)
+    mesh = mesh_of(layout)
+    share = host_store.ProcessShare(filled, np.arange(filled), mesh)
+    rows = host_store.read_rounds(drawn, store, np.uint32(3), np.arange(R), share)
+    assert rows.examples["x"].sharding.spec == P(None, CLIENTS_AXIS)
     start = algo.init(jnp.ones(3), 0.1, 0.3)
-    arguments = (algo, as_stored, drawn, layout, start, rows, np.uint32(3), np.int32(R))
-    state, infos = hosted.compiled(layout)(*arguments)
+    program = Rounds(algo, drawn, as_stored, layout, R)
+    state, infos = host_store._compiled_host_rounds(layout)(program, start, rows, np.uint32(3), np.int32(R))
     options = {"rounds": R, "clients_per_round": M, "batch_size": B, "seed": 3, "weighting": weighting}
     expected, seen = lur.run(algo, start, store, **options)
     np.testing.assert_allclose(state.params, expected.params, rtol=1e-12)
@@ -66,12 +70,13 @@ def test_clients_that_fill_up_weigh_nothing(made, weighting):
 @pytest.mark.parametrize("most", [3, *(pytest.param(most, marks=pytest.mark.full) for most in (1, 64))])
 def test_neither_depth_nor_cuts_change_a_bit(made, monkeypatch, most):
     algo, store, drawn = made
-    monkeypatch.setattr(hosted, "MOST", most)
+    monkeypatch.setattr(host_store, "TRANSFER_ROUNDS", most)
     start, seed = algo.init(jnp.ones(3), 0.1, 0.3), np.uint32(3)
-    layout = parse("vmap")
+    layout = parse_layout("vmap")
 
     def go(state, rounds, depth):
-        return hosted.run_host(algo, as_stored, drawn, rounds, layout, state, store, seed, depth)
+        program = Rounds(algo, drawn, as_stored, layout, 8)
+        return host_store.run_on_host(program, state, store, seed, rounds, depth=depth)
 
     once, infos = go(start, 7, 1)
     deep, _ = go(start, 7, 5)

@@ -10,6 +10,7 @@ import pytest
 
 import lur
 import theory
+from tests.lur.methods.test_inner_loop import plain_inner_loop
 from tests.lur.problems import (
     add,
     descent_batches,
@@ -21,7 +22,6 @@ from tests.lur.problems import (
     random_quadratic,
     take,
 )
-from tests.lur.test_client import plain_inner_loop
 
 M, K, B = 4, 3, 2
 

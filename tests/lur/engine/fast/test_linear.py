@@ -1,4 +1,4 @@
-"""A linear model's deferred round against the general path: `lur.local_update` with the flax model's own loss."""
+"""The rewrite for linear models against the reference: `lur.local_update` with the flax model's own loss."""
 
 import functools
 
@@ -10,10 +10,13 @@ import optax
 import pytest
 
 import lur
-from lur.engine.fast import linear as deferred
-from lur.methods.server import Fetch
+from lur.engine.cells import stack_cells
+from lur.engine.fast.bags import Bags, transposed_product
+from lur.engine.fast.linear import LinearModel, linear_form
+from lur.methods.method import Batches, RoundInputs, method_round
 from lur.models.layers.sparse import dense_bags
 from lur.models.regression import LogisticRegression, TagRegression
+from lur.parallel.layouts import Layout, parse_layout
 from lur.tasks.digits import logistic_regression
 from lur.tasks.stackoverflow_tp import tag_regression
 
@@ -83,12 +86,14 @@ def digits_problem(dtype=np.float64):
 general_path = functools.cache(lur.local_update)
 
 
-def both(problem, theta, server=optax.sgd, *, form="auto", **options):
+def both(problem, theta, server=optax.sgd, *, is_sparse=None, **options):
     model, loss, *_ = problem
-    return (
-        general_path(loss, theta, server, **options),
-        deferred.linear_update(model, theta, server, form=form, **options),
-    )
+    method = general_path(loss, theta, server, **options)
+    return method, linear_form(method, model, is_sparse=is_sparse)
+
+
+def rewritten(model, theta):
+    return linear_form(lur.local_update(None, theta), model)
 
 
 def assert_same(one, other, rtol=1e-12):
@@ -97,7 +102,7 @@ def assert_same(one, other, rtol=1e-12):
         np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * scale)
 
 
-PROBLEMS = {"bags": (tags_problem, "auto"), "written out": (tags_problem, "plain"), "dense": (digits_problem, "auto")}
+PROBLEMS = {"bags": (tags_problem, True), "written out": (tags_problem, False), "dense": (digits_problem, None)}
 FEDAVG, FOMAML, RANDOM, SHORT = lur.theta.fedavg(K), lur.theta.fomaml(K), (0.3, 0.0, 2.1, 0.7), (1.0, 0.0, 0.5)
 PER_STEP = np.array([0.5, 0.0, 2.0, 1.0])
 CASES = [
@@ -125,10 +130,10 @@ def masked(batches, seed):
 @pytest.mark.parametrize(("kind", "theta", "gamma", "layout", "mean"), CASES)
 def test_rounds_are_the_general_path(kind, theta, gamma, layout, mean):
     """Messages (through the parameters), losses, norms and their means, over three rounds."""
-    make, form = PROBLEMS[kind]
+    make, is_sparse = PROBLEMS[kind]
     _, _, draw, params = problem = make()
-    general, linear = both(problem, theta, form=form)
-    assert general.steps == linear.steps
+    general, linear = both(problem, theta, is_sparse=is_sparse)
+    assert general.local_steps == linear.local_steps
     expected, found = (algo.init(params, gamma, 0.5) for algo in (general, linear))
     chex.assert_trees_all_equal(expected, found)
     weights = np.array([3.0, 1.0, 0.0]) if mean == "weighted" else None
@@ -157,14 +162,13 @@ def test_fetched_batches():
     batches = jax.tree.map(jnp.asarray, draw(0, M, K, B))
     state = algo.init(params, 0.5, 1.0)
 
-    def fetch(shared, i):
-        return jax.tree.map(lambda leaf: leaf[i], shared)
+    def batches_of(source, i):
+        return Batches(jax.tree.map(lambda leaf: leaf[i], source))
 
     @jax.jit
     def fetched(state):
-        return algo.round(
-            state, jnp.arange(M, dtype=jnp.int32), layout="sequential", fetch=Fetch(fetch), shared=batches
-        )
+        inputs = RoundInputs(jnp.arange(M, dtype=jnp.int32), source=batches)
+        return method_round(algo, state, inputs, Layout(1), batches_of)
 
     assert_same(fetched(state), general.round(state, batches, None))
 
@@ -206,7 +210,7 @@ def test_gradient_at_zero():
     """sigmoid(0) - y, by hand; the loss there is log 2."""
     batches = bags(0, 1, 1, B)
     params = {"params": {"kernel": np.zeros((WORDS, TAGS)), "bias": np.zeros(TAGS)}}
-    algo = deferred.linear_update(tag_regression(TAGS), [1.0])
+    algo = rewritten(tag_regression(TAGS), [1.0])
     state, info = algo.round(algo.init(params, 0.5, 1.0), batches)
     labels = np.zeros((B, TAGS))
     for b in range(B):
@@ -226,7 +230,7 @@ def test_transposed_products(words, width):
     ids, values = (bags(3, n)[name][:, :width] for name in ("words", "weights"))
     S = np.random.default_rng(0).standard_normal((n, 2))
     expected = np.asarray(dense_bags(ids, values, seen)).T @ S if width else np.zeros((seen, 2))
-    found = deferred.transposed_product(deferred.Bags(*map(jnp.asarray, (ids, values))), jnp.asarray(S), words)
+    found = transposed_product(Bags(*map(jnp.asarray, (ids, values))), jnp.asarray(S), words)
     assert not np.any(found[seen:])
     np.testing.assert_allclose(found[:seen], expected, rtol=1e-12, atol=1e-12)
 
@@ -235,7 +239,7 @@ def test_transposed_products(words, width):
 def test_grid_of_rates_is_a_vmap():
     """The library call has no batched form: a vmapped round takes its cells one by one."""
     model, _, draw, params = tags_problem()
-    algo = deferred.linear_update(model, FEDAVG)
+    algo = rewritten(model, FEDAVG)
     batches = draw(0, M, K, B)
 
     def after(gamma):
@@ -252,7 +256,7 @@ def scalar_loss(params, batch):
 
 
 def scalar_problem():
-    model = deferred.LinearModel(
+    model = LinearModel(
         (),
         lambda batch: batch["pixels"],
         lambda batch: batch["label"],
@@ -283,7 +287,10 @@ def test_cells_are_the_general_path_one_by_one(make, theta, gammas, layout, mean
     weights = np.array([3.0, 1.0, 0.0]) if mean == "weighted" else None
     for t in range(2):
         batches = masked(draw(t, M, K, B), t) if mean == "masked" else draw(t, M, K, B)
-        together, infos = linear.cells(together, batches, weights, layout=layout)
+        inputs = RoundInputs(jax.tree.map(jnp.asarray, batches), None if weights is None else jnp.asarray(weights))
+        together, infos = method_round(
+            stack_cells(linear), together, inputs, parse_layout(layout), lambda _, arrays: Batches(arrays)
+        )
         ends = [general.round(state, batches, weights) for state in states]
         states = [state for state, _ in ends]
         for c, (state, info) in enumerate(ends):
@@ -299,7 +306,7 @@ def test_words_outside_the_vocabulary_give_nan():
     model, _, draw, params = tags_problem()
     batches = draw(0, M, K, B)
     batches["words"][1, 0, 0, 0] = WORDS
-    algo = deferred.linear_update(model, (1.0,))
+    algo = rewritten(model, (1.0,))
     _, info = algo.round(algo.init(params, 0.5, 1.0), batches)
     np.testing.assert_array_equal(np.isnan(info.client_losses), [False, True, False])
 
@@ -315,7 +322,7 @@ def test_words_outside_the_vocabulary_give_nan():
 )
 def test_bad_batches(change, message):
     model, _, draw, params = tags_problem()
-    algo = deferred.linear_update(model, FEDAVG)
+    algo = rewritten(model, FEDAVG)
     with pytest.raises(ValueError, match=message):
         algo.round(algo.init(params, 0.5, 1.0), change(draw(0, M, K, B)))
 
@@ -323,14 +330,14 @@ def test_bad_batches(change, message):
 @pytest.mark.x64
 def test_bad_params():
     model, _, draw, params = tags_problem()
-    algo = deferred.linear_update(model, FEDAVG)
+    algo = rewritten(model, FEDAVG)
     state = algo.init({"params": {**params["params"], "scale": np.ones(1)}}, 0.5, 1.0)
     with pytest.raises(ValueError, match="params must be"):
         algo.round(state, draw(0, M, K, B))
     state = algo.init({"params": {"kernel": np.ones((3, 2)), "bias": np.ones(3)}}, 0.5, 1.0)
     with pytest.raises(ValueError, match="kernel and bias must be"):
         algo.round(state, draw(0, M, K, B))
-    digits = deferred.linear_update(logistic_regression(), FEDAVG)
+    digits = rewritten(logistic_regression(), FEDAVG)
     state = digits.init({"params": {"logits": weights_of(FEATURES + 1, CLASSES)}}, 0.5, 1.0)
     with pytest.raises(ValueError, match="features must have shape"):
         digits.round(state, images(0, M, K, B))

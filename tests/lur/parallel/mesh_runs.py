@@ -1,4 +1,4 @@
-"""Runs on meshes with two axes, in a process with eight CPU devices: `python -m tests.lur.mesh_runs`.
+"""Runs on meshes with two axes, in a process with eight CPU devices: `python -m tests.lur.parallel.mesh_runs`.
 
 Prints what was compared; any disagreement ends it. With ``first`` only the first of each kind is.
 """
@@ -13,7 +13,7 @@ import optax
 import lur
 from lur.data.gather import resident
 from lur.data.writer import in_memory
-from lur.parallel import layouts
+from lur.parallel import layouts, mesh
 
 D, OUT, N, K, B = 32, 48, 9, 2, 2
 ROUNDS = {"rounds": 4, "clients_per_round": 5, "batch_size": B}
@@ -43,10 +43,10 @@ def model_axis(algo, store, count):
     """Models on two and four devices, clients over the others: the run of one device, and parted as annotated."""
     expected, infos = lur.run(algo, algo.init(start(), 0.1, 0.5), store, layout="sequential", **ROUNDS)
     for text in MODELS[:count]:
-        layout = layouts.parse(text)
+        layout = layouts.parse_layout(text)
         state = algo.init(start(), 0.1, 0.5)
-        state = jax.device_put(state, layouts.where(state, layout))
-        data = resident(store, layouts.replicated(layout))
+        state = jax.device_put(state, mesh.param_shardings(state, layout))
+        data = resident(store, mesh.replicated(layout))
         found, seen = lur.run(algo, state, store, layout=layout, data=data, **ROUNDS)
         for name, leaf in found.params.items():
             np.testing.assert_allclose(leaf, expected.params[name], rtol=1e-10, atol=1e-12)

@@ -33,25 +33,25 @@ def limit(algorithm, gamma, rounds=800):
 def test_both_ways_end_where_theory_says_and_nearer_than_plain():
     theta = lur.theta.fedavg(K)
     pair, one = (
-        extrapolation.extrapolated_update(quadratic_loss, theta, extrapolate=way) for way in ("models", "messages")
+        extrapolation.extrapolated_update(quadratic_loss, theta, extrapolate=way) for way in ("models", "updates")
     )
     x = theory.minimizer(PROBLEM)
-    errors = {"models": [], "messages": [], "plain": []}
+    errors = {"models": [], "updates": [], "plain": []}
     for gamma in (0.04, 0.02):
         models = limit(pair, gamma)
         np.testing.assert_allclose(models[0], theory.surrogate_minimizer(PROBLEM, gamma, theta), rtol=1e-10)
-        found = extrapolation.answer(models)
+        found = extrapolation.extrapolated_model(models)
         np.testing.assert_allclose(found, theory.extrapolated_minimizer(PROBLEM, gamma, theta), rtol=1e-10)
         together = limit(one, gamma)
         np.testing.assert_allclose(together, combined_minimizer(PROBLEM, gamma, theta), rtol=1e-10)
-        for name, value in (("models", found), ("messages", together), ("plain", models[0])):
+        for name, value in (("models", found), ("updates", together), ("plain", models[0])):
             errors[name].append(float(np.linalg.norm(value - x)))
     orders = {name: np.log2(far / near) for name, (far, near) in errors.items()}
     assert abs(orders["plain"] - 1) < 0.1
     assert abs(orders["models"] - 2) < 0.2
-    assert abs(orders["messages"] - 2) < 0.2
+    assert abs(orders["updates"] - 2) < 0.2
     assert errors["models"][0] < errors["plain"][0] / 5
-    assert errors["messages"][0] < errors["plain"][0] / 5
+    assert errors["updates"][0] < errors["plain"][0] / 5
 
 
 def test_a_run_over_a_store_shares_clients_and_mini_batches():
@@ -68,7 +68,7 @@ def test_a_run_over_a_store_shares_clients_and_mini_batches():
 
 
 def test_options_reach_the_client():
-    pulled = extrapolation.extrapolated_update(quadratic_loss, (1.0, 1.0), prox=0.5, extrapolate="messages")
+    pulled = extrapolation.extrapolated_update(quadratic_loss, (1.0, 1.0), prox=0.5, extrapolate="updates")
     state, _ = pulled.round(pulled.init(jnp.ones(3), 0.1, 1.0), BATCHES, p)
     q, q_2 = (
         jnp.einsum("n,nij,nj->i", p, theory.methods.prox_distortion(A, gamma, (1.0, 1.0), 0.5) @ A, 1 - c)
@@ -78,7 +78,7 @@ def test_options_reach_the_client():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="extrapolate must be 'models' or 'messages'"):
+    with pytest.raises(ValueError, match="extrapolate must be 'models' or 'updates'"):
         extrapolation.extrapolated_update(quadratic_loss, (1.0,), extrapolate="both")  # pyright: ignore
     with pytest.raises(ValueError, match="params must be the pair of models"):
-        extrapolation.answer(jnp.ones(3))  # pyright: ignore
+        extrapolation.extrapolated_model(jnp.ones(3))  # pyright: ignore

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lur.parallel.layouts import Layout, choose, enough, parse
+from lur.parallel.layouts import Layout, choose_layout, devices_needed, parse_layout
 
 
 def shaped(*shapes):
@@ -16,14 +16,14 @@ SMALL, LARGE, WIDE = shaped((64, 10)), shaped((3136, 512), (512,)), shaped((96, 
 
 @pytest.mark.parametrize("text", ["vmap", "sequential", "chunked:3"])
 def test_text_and_back(text):
-    assert str(parse(text)) == text
-    assert parse(parse(text)) == parse(text)
+    assert str(parse_layout(text)) == text
+    assert parse_layout(parse_layout(text)) == parse_layout(text)
 
 
 @pytest.mark.parametrize("text", ["", "auto", "chunked:-1", "chunked:1.5", "chunked:", "vmap:2", "sharded:x"])
 def test_no_layout(text):
     with pytest.raises(ValueError, match="layout must be one of vmap, sequential"):
-        parse(text)
+        parse_layout(text)
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def test_no_layout(text):
 def test_auto_reasons(monkeypatch, backend, devices, params, linear, expected):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "device_count", lambda: devices)
-    chosen = choose(params, 16, linear=linear)
+    chosen = choose_layout(params, 16, linear=linear)
     assert chosen.layout == expected
-    assert chosen.why
-    assert choose(params, 16, "sequential", linear=linear) == (Layout(1), "as asked for")
+    assert chosen.reason
+    assert choose_layout(params, 16, "sequential", linear=linear) == (Layout(1), "as requested")
 
 
 @pytest.mark.parametrize(
     ("devices", "M", "expected"), [(2, 10, 2), (64, 10, 10), (4, 10, 4), (8, 10, 5), (3, 1, 1), (1, 7, 1)]
 )
 def test_no_more_devices_than_help(devices, M, expected):
-    assert enough(devices, M) == expected
+    assert devices_needed(devices, M) == expected
     assert -(-M // expected) == -(-M // devices)

@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import jax, numpy as np
 jax.config.update("jax_enable_x64", True)
 from lur.data.writer import in_memory
-from tests.lur import test_engine as plain
+from tests.lur.engine import test_run as plain
 store = in_memory(plain.clients())
 for M, weighting, layout, data in (
     (2, "uniform", "sharded", None),
@@ -63,7 +63,7 @@ import jax, jax.numpy as jnp, numpy as np
 import lur
 from lur.engine import grid
 from lur.data.writer import in_memory
-from tests.lur.test_engine import clients
+from tests.lur.engine.test_run import clients
 
 def loss(x, batch):  # a tenth of a second or so
     A = jnp.eye(300, dtype=x.dtype) + batch["y"][0]
@@ -72,12 +72,12 @@ def loss(x, batch):  # a tenth of a second or so
 store = in_memory(clients(dtype=np.float32))
 algo = lur.local_update(loss, lur.theta.fedavg(1))
 start = algo.init(jnp.ones(3), 0.1, 0.1)
-cells = grid.start(algo, jnp.ones(3), [0.1, 0.2], [0.1])
+cells = grid.init_grid(algo, jnp.ones(3), [0.1, 0.2], [0.1])
 batches = {"x": jnp.ones((4, 1, 2, 3)), "y": jnp.ones((4, 1, 2))}
 options = {"rounds": 3, "clients_per_round": 4, "batch_size": 2, "capacity": 3}
 for name, run in {
     "run": lambda: lur.run(algo, start, store, layout="sharded", **options),
-    "grid": lambda: grid.advance(algo, cells, store, devices=2, **options),
+    "grid": lambda: grid.advance_grid(algo, cells, store, devices=2, **options),
     "round": lambda: algo.round(start, batches, layout="sharded"),
 }.items():
     run()

@@ -115,8 +115,6 @@ def test_mixed_dtypes(nothing_compiles):
     with pytest.raises(ValueError, match="batches must have the dtype of params, float32, got float64"):
         algorithm().round(state, batches(dtype=np.float64))
     assert not nothing_compiles
-    with pytest.raises(ValueError, match="params must have one dtype, got a mixture"):
-        algorithm().init({"a": x(), "b": x(np.float64)}, 0.1, 0.1)
     with pytest.raises(ValueError, match="loss_fn must return the dtype of params, float32, got float64"):
         algorithm(loss_fn=lambda x, b: quadratic_loss(x, b).astype(jnp.float64)).round(state, batches())
 
@@ -160,9 +158,8 @@ def test_weights(weights, message):
     [({"send": "both"}, "send must be"), ({"loss_on": "some"}, "loss_on must be"), ({"prox": -1.0}, "prox must be")],
 )
 def test_client_options(options, message):
-    instance = algorithm(**options)
     with pytest.raises(ValueError, match=message):
-        instance.round(instance.init(x(), 0.1, 0.1), batches())
+        algorithm(**options)
 
 
 @pytest.mark.parametrize("poisoned", ["loss", "gradient"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SMALL = ("quadratic", "digits", "stackoverflow_tp")
 LARGE = ("femnist", "shakespeare", "stackoverflow_nwp", "cifar100")
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
@@ -26,7 +26,7 @@ CASES = [(task, dtype) for task in (*SMALL, *LARGE) for dtype in TOLERANCE]
 )
 def test_every_layout_is_the_same_run(task, dtype):
     done = subprocess.run(
-        [sys.executable, "-m", "tests.lur.layout_runs", task, dtype],
+        [sys.executable, "-m", "tests.lur.parallel.layout_runs", task, dtype],
         capture_output=True,
         text=True,
         check=False,

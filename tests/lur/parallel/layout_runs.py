@@ -1,4 +1,4 @@
-"""A task run in every layout, in a process with two CPU devices: `python -m tests.lur.layout_runs TASK DTYPE`.
+"""A task run in every layout, in a process with two CPU devices: `python -m tests.lur.parallel.layout_runs TASK DTYPE`.
 
 Prints, as JSON, the largest difference between any layout's final parameters and those of the first one, as a share
 of the way that these went; and, measured alike, what becomes of the last bit of each initial parameter, in the first

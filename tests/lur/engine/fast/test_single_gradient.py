@@ -10,8 +10,10 @@ import optax
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from lur.engine.fast.single_gradient import large_batch_update
-from lur.methods.server import local_update
+from lur.engine.fast.choice import choose_form
+from lur.engine.fast.single_gradient import single_gradient_form
+from lur.methods.decay import plateau
+from lur.methods.local_update import local_update
 from lur.models.layers import dense
 from tests.lur.problems import logistic_batches, logistic_loss, logistic_params
 
@@ -27,7 +29,8 @@ def test_the_numbers_of_the_clients_loops(theta, gamma, layout, weighted):
     batches = logistic_batches(1, 5, len(theta) + 1, 4)
     weights = np.array([1.0, 2.0, 0.0, 4.0, 3.0]) if weighted else None
     ends = []
-    for algo in (local_update(logistic_loss, theta, MOMENTUM), large_batch_update(logistic_loss, theta, MOMENTUM)):
+    method = local_update(logistic_loss, theta, MOMENTUM)
+    for algo in (method, single_gradient_form(method)):
         state = algo.init(logistic_params(0), gamma, 0.1)
         for _ in range(3):
             state, info = algo.round(state, batches, weights, layout=layout)
@@ -44,11 +47,11 @@ def shapes(jaxpr):
             yield from shapes(getattr(inner, "jaxpr", inner))
 
 
-@pytest.mark.parametrize(("update", "expected"), [(local_update, True), (large_batch_update, False)])
+@pytest.mark.parametrize(("update", "expected"), [(lambda method: method, True), (single_gradient_form, False)])
 def test_no_model_per_client(update, expected):
     M, K, B, d = 7, 3, 2, 11
     loss = lambda params, batch: jnp.mean((batch @ params) ** 2)  # noqa: E731
-    algo = update(loss, [1.0] * K)
+    algo = update(local_update(loss, [1.0] * K))
     state = algo.init(jnp.ones((d, 5)), 0.0, 0.1)
     program = jax.make_jaxpr(algo.round)(state, jnp.ones((M, K, B, d)))
     assert ((M, d, 5) in set(shapes(program.jaxpr))) == expected
@@ -57,12 +60,24 @@ def test_no_model_per_client(update, expected):
 def test_one_gradient_of_a_written_out_layer():
     M, K, B, d = 7, 3, 2, 11
     loss = lambda params, batch: jnp.mean(dense(batch, params, jnp.zeros(5), form="fast") ** 2)  # noqa: E731
-    algo = large_batch_update(loss, [1.0] * K)
+    algo = single_gradient_form(local_update(loss, [1.0] * K))
     run = functools.partial(algo.round, layout="sequential")
     program = jax.make_jaxpr(run)(algo.init(jnp.ones((d, 5)), 0.0, 0.1), jnp.ones((M, K, B, d)))
     assert not {(1, K, d, 5), (K, d, 5), (M, K, d, 5)} & set(shapes(program.jaxpr))
 
 
-def test_only_where_no_client_moves():
-    with pytest.raises(ValueError, match=r"client_lr must be 0 unless theta is Theta_1, got 0.1 and K\(theta\) = 2"):
-        large_batch_update(logistic_loss, [1.0, 1.0]).init(logistic_params(0), 0.1, 0.1)
+@pytest.mark.parametrize(
+    ("theta", "gamma", "options", "name"),
+    [
+        ([1.0, 1.0], 0.0, {}, "single gradient"),
+        ([1.0], 0.3, {}, "single gradient"),
+        ([1.0, 1.0], 0.1, {}, "fast steps"),
+        ([1.0, 1.0], None, {}, "fast steps"),
+        ([1.0], 0.3, {"decay": plateau()}, "fast steps"),
+        ([1.0], 0.3, {"prox": 0.1}, "reference"),
+    ],
+)
+def test_chosen_only_where_no_client_moves(theta, gamma, options, name):
+    method = local_update(logistic_loss, theta, **options)
+    assert choose_form(method, logistic_params(0), gamma, client_norms=False).name == name
+    assert choose_form(method, logistic_params(0), gamma).name != "single gradient"
