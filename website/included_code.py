@@ -6,12 +6,18 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-INCLUDE = re.compile(r"^<!-- code: (\S+) ([\w ]+?) -->$", re.MULTILINE)
+INCLUDE = re.compile(r"^<!-- code: (\S+) ([\w. ]+?) -->$", re.MULTILINE)
 
 
 def function_nodes(path: Path) -> dict[str, ast.FunctionDef]:
-    """The functions of a file by name, nested ones included."""
-    return {node.name: node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+    """The functions of a file by name, nested ones included; methods also as ``Class.method``."""
+    nodes = {}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            nodes[node.name] = node
+        elif isinstance(node, ast.ClassDef):
+            nodes |= {f"{node.name}.{own.name}": own for own in node.body if isinstance(own, ast.FunctionDef)}
+    return nodes
 
 
 def included_functions(page: str) -> list[tuple[Path, ast.FunctionDef]]:
