@@ -105,7 +105,7 @@ def _train(experiment: Any, run_dir: Path | None, stop: Any, tensorboard: bool, 
 
         for progress in train(experiment, chunk=rounds_per_report):
             yield progress
-            if processes.told(stop.signal) is not None:
+            if processes.broadcast_from_first(stop.signal) is not None:
                 return
         return
     from lur.runs.train_run import train_in_folder

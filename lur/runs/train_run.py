@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from lur.methods.server import Info, State
+from lur.methods.method import RoundInfo, ServerState
 from lur.parallel import processes
 from lur.runs import checkpoint, folder
 from lur.runs.environment import environment
@@ -39,7 +39,7 @@ from lur.training.loop import ChunkSize, Progress, divergence_reason, is_evaluat
 
 KIND = "train"
 LOGS = ("log.jsonl", "evaluation.jsonl", "timing.jsonl")
-NO_ROUNDS: Any = Info(**{name: np.zeros(0) for name in Info._fields})  # pyright: ignore
+NO_ROUNDS: Any = RoundInfo(**{name: np.zeros(0) for name in RoundInfo._fields})  # pyright: ignore
 
 
 class ResumePoint(NamedTuple):
@@ -86,7 +86,7 @@ def train_in_folder(
         resuming = _create_or_check(path, experiment, here)
         if resuming and _has_ended(path, experiment.config):
             notify(f"{path}: {_ending(folder.read_json(path / 'result.json'))}; nothing to do")
-            processes.told(ResumePoint("ended"))
+            processes.broadcast_from_first(ResumePoint("ended"))
             return
         (path / "result.json").unlink(missing_ok=True)
         with open_writer(path, LOGS, initial_state(experiment), notify) as (writer, state):
@@ -150,19 +150,19 @@ def _ending(result: dict[str, Any]) -> str:
 
 
 def _record_training(
-    writer: RunWriter, experiment: Experiment, state: State, stop: StopRequest, chunk: ChunkSize
+    writer: RunWriter, experiment: Experiment, state: ServerState, stop: StopRequest, chunk: ChunkSize
 ) -> Iterator[Progress]:
     """Train from where the run stands, record it, and write how it ended."""
     config, progress = experiment.config, None
     agreed = stop if jax.process_count() == 1 else StopRequest()
     point = ResumePoint("train") if not writer.round else _resume_point(writer, config)
-    point = ResumePoint(*processes.told(point))
+    point = ResumePoint(*processes.broadcast_from_first(point))
 
     def segments() -> Iterator[Segment]:
         nonlocal progress
         seconds_before = 0.0
-        for progress in _remaining_progress(point, experiment, processes.told_arrays(state), chunk):
-            agreed.signal = processes.told(stop.signal)
+        for progress in _remaining_progress(point, experiment, processes.broadcast_arrays_from_first(state), chunk):
+            agreed.signal = processes.broadcast_from_first(stop.signal)
             yield _segment(progress, config, progress.seconds - seconds_before)
             seconds_before = progress.seconds
 
@@ -177,12 +177,12 @@ def _record_training(
 
 def _follow_first_process(experiment: Experiment, stop: StopRequest, chunk: ChunkSize) -> Iterator[Progress]:
     """Train in a process other than the first, which has the folder and says where the run stands."""
-    point = ResumePoint(*processes.told(None))
+    point = ResumePoint(*processes.broadcast_from_first(None))
     if point.stage == "ended":
         return
-    state = processes.told_arrays(initial_state(experiment))
+    state = processes.broadcast_arrays_from_first(initial_state(experiment))
     for progress in _remaining_progress(point, experiment, state, chunk):
-        stop.signal = processes.told(None)
+        stop.signal = processes.broadcast_from_first(None)
         yield progress
         if stop.signal is not None:
             return
@@ -198,7 +198,7 @@ def _resume_point(writer: RunWriter, config: ResolvedRun) -> ResumePoint:
 
 
 def _remaining_progress(
-    point: ResumePoint, experiment: Experiment, state: State, chunk: ChunkSize
+    point: ResumePoint, experiment: Experiment, state: ServerState, chunk: ChunkSize
 ) -> Iterator[Progress]:
     """The run from where it stands. One that was killed between its last checkpoint and its end is ended again."""
     done = int(state.round)

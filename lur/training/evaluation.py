@@ -17,7 +17,7 @@ from jaxtyping import PyTree
 
 from lur.data.gather import gather
 from lur.data.prefetch import prefetched
-from lur.parallel.processes import gathered
+from lur.parallel.processes import gather_from_processes
 from lur.tasks.task import Task
 
 
@@ -101,7 +101,7 @@ def _evaluate(
         part = batch_totals(task.outcomes, task.eval_view, params, data, weights * len(local))
         totals = totals + np.asarray(part, np.float64).reshape(3, -1)
         examples += int((weights > 0).sum())
-    totals, examples = gathered(totals).sum(0), int(gathered(np.array(examples)).sum())
+    totals, examples = gather_from_processes(totals).sum(0), int(gather_from_processes(np.array(examples)).sum())
     return [
         Evaluation(loss / len(chosen), correct / answers if answers else float("nan"), len(chosen), examples)
         for loss, correct, answers in totals.T.tolist()

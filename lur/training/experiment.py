@@ -9,17 +9,21 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 import optax
+from jaxtyping import PyTree
 
 from lur.data.gather import Resident, resident, size_in_bytes
 from lur.data.sampling import steps_of_epochs
-from lur.engine.fast.linear import linear_update
-from lur.engine.fast.single_gradient import large_batch_update
-from lur.engine.run import DEVICE_BYTES, run
+from lur.engine.batches import plan_sampling
+from lur.engine.fast.choice import FormChoice, choose_form
+from lur.engine.rounds import Rounds
+from lur.engine.run import DEVICE_BYTES, advance, checked_seed
 from lur.methods import decay, optimizers
-from lur.methods.client import Optimizer
-from lur.methods.server import Info, LocalUpdate, State, local_update
-from lur.parallel.layouts import Layout, choose, replicated, where
-from lur.parallel.processes import placed
+from lur.methods.local_update import local_update
+from lur.methods.method import Method, RoundInfo, ServerState
+from lur.methods.optimizers import Optimizer
+from lur.parallel.layouts import Layout, choose_layout
+from lur.parallel.mesh import param_shardings, replicated
+from lur.parallel.processes import put_on_devices
 from lur.tasks import load
 from lur.tasks.task import Task
 from lur.theta import fedavg, parse
@@ -39,18 +43,28 @@ class Experiment(NamedTuple):
     Attributes:
       task: store, model and loss.
       config: the resolved configuration.
-      method: the local update method.
-      layout: how the clients of a round run on the devices.
+      program: the rounds: the method in its fastest form, what a round draws, and how its clients are laid out.
       layout_reason: why this layout was chosen, for people.
+      form_reason: which form of the method runs and why, for people.
       data_on_host: whether the store stays on the host because it is large or because several processes share it.
     """
 
     task: Task
     config: ResolvedRun
-    method: LocalUpdate
-    layout: Layout
+    program: Rounds
     layout_reason: str
+    form_reason: str
     data_on_host: bool
+
+    @property
+    def method(self) -> Method:
+        """The local update method, in the form that runs."""
+        return self.program.method
+
+    @property
+    def layout(self) -> Layout:
+        """How the clients of a round are laid out."""
+        return self.program.layout
 
 
 def resolve(config: RunConfig, task: Task) -> Experiment:
@@ -62,9 +76,13 @@ def resolve(config: RunConfig, task: Task) -> Experiment:
     """
     resolved = resolve_config(config, task.settings)
     shapes = jax.eval_shape(task.init, jax.random.key(0))
-    layout, reason = choose(shapes, resolved.clients_per_round, resolved.layout, linear=task.linear is not None)
+    M, is_linear = resolved.clients_per_round, task.linear is not None
+    layout, reason = choose_layout(shapes, M, resolved.layout, linear=is_linear)
+    form = build_method(task, resolved, shapes)
+    plan = plan_sampling(task.store, form.method, M, resolved.batch_size, resolved.epochs, resolved.weighting)
+    program = Rounds(form.method, plan, task.view, layout, MAX_ROUNDS_PER_CALL)
     on_host = size_in_bytes(task.store) > DEVICE_BYTES or jax.process_count() > 1
-    return Experiment(task, resolved, build_method(task, resolved), layout, reason, on_host)
+    return Experiment(task, resolved, program, reason, f"{form.name}: {form.reason}", on_host)
 
 
 def load_task(config: RunConfig) -> Task:
@@ -93,8 +111,8 @@ def load_task(config: RunConfig) -> Task:
     return load(config.task, **options)
 
 
-def build_method(task: Task, config: ResolvedRun) -> LocalUpdate:
-    """The local update method of a run, in the quickest form that computes it."""
+def build_method(task: Task, config: ResolvedRun, params: PyTree) -> FormChoice:
+    """The local update method of a run, in its fastest form; `params` are the model's parameters or their shapes."""
     if config.epochs is not None:
         theta = fedavg(steps_of_epochs(config.epochs, int(task.store.sizes.max()), config.batch_size))
     else:
@@ -111,33 +129,30 @@ def build_method(task: Task, config: ResolvedRun) -> LocalUpdate:
             config.decay_patience,
             config.decay_cooldown,
         )
-    if task.linear is not None:
-        return linear_update(task.linear, theta, server, decay=rule)
-    if rule is None and (config.client_lr == 0 or len(theta) == 1):
-        return large_batch_update(task.loss, theta, server)
-    return local_update(task.loss, theta, server, decay=rule)
+    method = local_update(task.loss, theta, server, decay=rule)
+    return choose_form(method, params, config.client_lr, linear=task.linear, client_norms=False)
 
 
-def initial_state(experiment: Experiment) -> State:
+def initial_state(experiment: Experiment) -> ServerState:
     """The state before the first round."""
     config = experiment.config
     params = experiment.task.init(jax.random.key(config.seed))
-    return experiment.method.init(params, config.client_lr, config.server_lr)
+    return experiment.method.init(params, config.client_lr, config.server_lr, clients=experiment.program.plan.N)
 
 
-def place_state(experiment: Experiment, state: State) -> State:
+def place_state(experiment: Experiment, state: ServerState) -> ServerState:
     """The state on the devices of the layout."""
-    return placed(state, where(state, experiment.layout))
+    return put_on_devices(state, param_shardings(state, experiment.layout))
 
 
-def place_data(experiment: Experiment) -> Data:
-    """The store on the devices of the layout, unless it stays on the host."""
+def place_data(experiment: Experiment, layout: Layout | None = None) -> Data:
+    """The store on the devices of the experiment's layout or of the given one, unless it stays on the host."""
     if experiment.data_on_host:
         return "host"
-    return resident(experiment.task.store, replicated(experiment.layout))
+    return resident(experiment.task.store, replicated(experiment.layout if layout is None else layout))
 
 
-def run_rounds(experiment: Experiment, data: Data, state: State, rounds: int) -> tuple[State, Info]:
+def run_rounds(experiment: Experiment, data: Data, state: ServerState, rounds: int) -> tuple[ServerState, RoundInfo]:
     """Run rounds with the engine.
 
     Args:
@@ -149,22 +164,8 @@ def run_rounds(experiment: Experiment, data: Data, state: State, rounds: int) ->
     Returns:
       The state after the rounds, and their infos as numpy arrays with a leading axis of rounds.
     """
-    config = experiment.config
-    state, infos = run(
-        experiment.method,
-        state,
-        experiment.task.store,
-        rounds=rounds,
-        seed=config.seed,
-        clients_per_round=config.clients_per_round,
-        batch_size=config.batch_size,
-        epochs=config.epochs,
-        weighting=config.weighting,
-        view=experiment.task.view,
-        layout=experiment.layout,
-        data=data,
-        capacity=MAX_ROUNDS_PER_CALL,
-    )
+    seed = checked_seed(experiment.config.seed)
+    state, infos = advance(experiment.program, state, experiment.task.store, data, seed, rounds)
     return state, jax.tree.map(np.asarray, infos)
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lur.methods.server import Info, State
+from lur.methods.method import RoundInfo, ServerState
 from lur.parallel import processes
 from lur.training.configuration import ResolvedRun
 from lur.training.evaluation import Evaluation, evaluate
@@ -36,14 +36,14 @@ class Progress(NamedTuple):
     """
 
     rounds: int
-    state: State
-    infos: Info
+    state: ServerState
+    infos: RoundInfo
     evaluation: Evaluation | None
     seconds: float
     diverged: str | None = None
 
 
-def train(experiment: Experiment, *, start: State | None = None, chunk: ChunkSize = 10) -> Iterator[Progress]:
+def train(experiment: Experiment, *, start: ServerState | None = None, chunk: ChunkSize = 10) -> Iterator[Progress]:
     """Train, and report progress after every `chunk` rounds and where an evaluation or a checkpoint is due.
 
     A run diverges in the first round whose loss or update is not finite, or whose loss exceeds the limit, and ends
@@ -61,7 +61,7 @@ def train(experiment: Experiment, *, start: State | None = None, chunk: ChunkSiz
     began, done = monotonic(), int(state.round)
     size = 1 if callable(chunk) else min(chunk, MAX_ROUNDS_PER_CALL)
     while done < config.rounds:
-        size = processes.told(size)
+        size = processes.broadcast_from_first(size)
         stop = min(config.rounds, done + size, *(done - done % every + every for every in stops))
         before, chunk_began = state, monotonic()
         state, infos = run_rounds(experiment, data, before, stop - done)
@@ -89,7 +89,7 @@ def is_evaluation_due(config: ResolvedRun, round: int) -> bool:
     return config.evaluate_every is not None and round % config.evaluate_every == 0
 
 
-def first_divergence(infos: Info, limit: float) -> tuple[int, str] | None:
+def first_divergence(infos: RoundInfo, limit: float) -> tuple[int, str] | None:
     """The index of the first round that diverged, and why; None if none did."""
     bad = ~(np.isfinite(infos.loss) & np.isfinite(infos.update_norm) & (infos.loss <= limit))
     if not bad.any():

@@ -14,12 +14,11 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
 from lur.data.gather import gather, resident
-from lur.engine import host_store as hosted
-from lur.engine.batches import Plan, plan
-from lur.engine.run import rounds_of
-from lur.models.layers.forms import lowering_for
-from lur.parallel.layouts import AXIS, mesh, replicated
-from lur.training.experiment import MAX_ROUNDS_PER_CALL, Experiment, initial_state
+from lur.engine.host_store import HostRounds, host_rounds, rounds_per_transfer
+from lur.engine.rounds import resident_rounds
+from lur.parallel.mesh import CLIENTS_AXIS, mesh_of, replicated
+from lur.parallel.platform import lowering_for
+from lur.training.experiment import Experiment, initial_state
 
 KINDS = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute", "collective_broadcast")
 
@@ -66,51 +65,33 @@ class Program(NamedTuple):
 
 def resident_program(experiment: Experiment) -> Program:
     """The program that trains on a resident store: rounds in a loop. Nothing is compiled or moved."""
-    task, layout = experiment.task, experiment.layout
-    shapes = jax.eval_shape(lambda: (initial_state(experiment), resident(task.store)))
-    state, data = _with_sharding(shapes, replicated(layout))
+    shapes = jax.eval_shape(lambda: (initial_state(experiment), resident(experiment.task.store)))
+    state, data = _with_sharding(shapes, replicated(experiment.layout))
     seed, rounds = (jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.uint32, jnp.int32))
-    function = partial(rounds_of, experiment.method, task.view, _sampling_plan(experiment), MAX_ROUNDS_PER_CALL, layout)
-    return Program(jax.jit(function), (state, data, seed, rounds))
+    return Program(jax.jit(partial(resident_rounds, experiment.program)), (state, data, seed, rounds))
 
 
 def host_program(experiment: Experiment) -> Program:
     """The program that trains where several processes read their data on the host, on the devices of this process."""
-    task, layout, made = experiment.task, experiment.layout, _sampling_plan(experiment)
-    count = hosted.at_once(made, task.store)
-    padded = made.M + -made.M % layout.devices
-    rows = jax.eval_shape(
-        lambda: hosted.Rows(
-            jnp.zeros((count, padded), jnp.int32),
-            jnp.zeros((count, padded), jnp.int32),
-            gather(
-                resident(task.store).features, dict(made.widths), jnp.zeros((count, padded, made.K, made.B), jnp.int32)
-            ),
-            None if made.epochs is None else jnp.zeros((count, padded, made.K, made.B), bool),
-            jnp.zeros((count, padded), jnp.float32),
-        )
-    )
-    everywhere, by_client = replicated(layout), NamedSharding(mesh(layout), P(None, AXIS))
-    chosen, sizes, weights = _with_sharding((rows.chosen, rows.sizes, rows.weights), everywhere)
-    examples, mask = _with_sharding(rows.examples, by_client), _with_sharding(rows.mask, by_client)
-    rows = hosted.Rows(chosen, sizes, examples, mask, weights)
-    state = _with_sharding(jax.eval_shape(lambda: initial_state(experiment)), everywhere)
+    store, layout, plan = experiment.task.store, experiment.layout, experiment.program.plan
+    count, padded = rounds_per_transfer(plan, store), plan.M + -plan.M % layout.devices
+
+    def zeros(*shape: int, dtype: Any = jnp.int32) -> Any:
+        return jnp.zeros((count, padded, *shape), dtype)
+
+    def examples() -> Any:
+        return gather(resident(store).features, dict(plan.widths), zeros(plan.K, plan.B))
+
+    mask = None if plan.epochs is None else jax.eval_shape(lambda: zeros(plan.K, plan.B, dtype=bool))
+    by_client = NamedSharding(mesh_of(layout), P(None, CLIENTS_AXIS))
+    batches = _with_sharding((jax.eval_shape(examples), mask), by_client)
+    clients, weights = jax.eval_shape(lambda: (zeros(), zeros(dtype=jnp.float32)))
+    clients, weights = _with_sharding((clients, weights), replicated(layout))
+    data = HostRounds(clients, clients, *batches, weights)
+    state = _with_sharding(jax.eval_shape(lambda: initial_state(experiment)), replicated(layout))
     seed, rounds = (jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.uint32, jnp.int32))
-    function = partial(hosted.rounds_of_rows, experiment.method, task.view, made, layout)
-    return Program(jax.jit(function, out_shardings=everywhere), (state, rows, seed, rounds))
-
-
-def _sampling_plan(experiment: Experiment) -> Plan:
-    """What the rounds of an experiment draw."""
-    config = experiment.config
-    return plan(
-        experiment.task.store,
-        experiment.method,
-        config.clients_per_round,
-        config.batch_size,
-        config.epochs,
-        config.weighting,
-    )
+    function = jax.jit(partial(host_rounds, experiment.program), out_shardings=replicated(layout))
+    return Program(function, (state, data, seed, rounds))
 
 
 def _with_sharding(tree: PyTree, sharding: Any) -> PyTree:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import jax
 from jaxtyping import PyTree
 
-from lur.methods.server import LocalUpdate
-from lur.parallel.layouts import SMALL, Layout
+from lur.methods.method import Method
+from lur.parallel.layouts import SMALL_MODEL, Layout
 from lur.tasks.task import Task
 from lur.training.configuration import RunConfig, with_changes
 from lur.training.experiment import Experiment, build_method, initial_state, num_parameters, resolve
@@ -82,7 +82,7 @@ class SweepPlan(NamedTuple):
 
     sweep: SweepConfig
     experiment: Experiment
-    zero_lr_method: LocalUpdate
+    zero_lr_method: Method
     grid_layout: Layout
     cells_per_group: int
     reason: str
@@ -115,7 +115,7 @@ def plan_sweep(sweep: SweepConfig, task: Task, memory: int | None = None) -> Swe
     size, reason = choose_group_size(
         shapes.params,
         cells=len(sweep.cells),
-        clients_at_once=min(config.clients_per_round, grid_layout.at_once or config.clients_per_round),
+        clients_at_once=min(config.clients_per_round, grid_layout.chunk_size or config.clients_per_round),
         state_bytes=_num_bytes(shapes),
         memory=free_memory() if memory is None else memory,
         linear=task.linear is not None,
@@ -123,9 +123,8 @@ def plan_sweep(sweep: SweepConfig, task: Task, memory: int | None = None) -> Swe
     if size > 1 and experiment.data_on_host:
         size, reason = 1, "the store stays on the host: one cell after another in one process"
     resolved = replace(sweep, run=config)
-    return SweepPlan(
-        resolved, experiment, build_method(task, replace(config, client_lr=0.0)), grid_layout, size, reason
-    )
+    zero_lr_method = build_method(task, replace(config, client_lr=0.0), shapes.params).method
+    return SweepPlan(resolved, experiment, zero_lr_method, grid_layout, size, reason)
 
 
 def choose_group_size(
@@ -148,7 +147,7 @@ def choose_group_size(
     size = num_parameters(params)
     if cells == 1:
         return 1, "one cell"
-    if jax.default_backend() == "cpu" and (linear or size >= SMALL):
+    if jax.default_backend() == "cpu" and (linear or size >= SMALL_MODEL):
         return 1, f"a CPU and {size:,} parameters: one cell after another in one process"
     need = 2 * state_bytes + 4 * clients_at_once * _num_bytes(params)
     fit = max(1, memory // max(need, 1))

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
-from lur.engine.grid import advance, start_pairs
-from lur.methods.server import Info, State
+from lur.engine.grid import advance_grid, init_cells
+from lur.methods.method import RoundInfo, ServerState
 from lur.training.evaluation import Evaluation, evaluate, evaluate_cells
 from lur.training.experiment import MAX_ROUNDS_PER_CALL, Data, place_data, place_state, run_rounds
 from lur.training.loop import ChunkSize, divergence_reason, first_divergence, is_evaluation_due
@@ -43,7 +43,7 @@ class SweepPosition(NamedTuple):
     round: Int[np.ndarray, ""]
     alive: Bool[np.ndarray, "cells"]
     packed: Bool[np.ndarray, "cells"]
-    state: State
+    state: ServerState
 
 
 class SweepProgress(NamedTuple):
@@ -62,7 +62,7 @@ class SweepProgress(NamedTuple):
     position: SweepPosition
     rounds_before: int
     cells: Int[np.ndarray, "cells"]
-    infos: Info
+    infos: RoundInfo
     diverged: dict[int, tuple[int, str]]
     evaluations: dict[int, Evaluation] | None
     seconds: float
@@ -78,7 +78,7 @@ def run_sweep(plan: SweepPlan, start: SweepPosition | None = None, chunk: ChunkS
     """
     config = plan.experiment.config
     position = initial_position(plan, 0) if start is None else start
-    data = place_data(plan.experiment._replace(layout=plan.layout))
+    data = place_data(plan.experiment, plan.layout)
     size = 1 if callable(chunk) else min(chunk, MAX_ROUNDS_PER_CALL)
     for group in range(int(position.group), len(plan.groups)):
         if group != int(position.group):
@@ -105,7 +105,7 @@ def initial_position(plan: SweepPlan, group: int) -> SweepPosition:
     alive = np.arange(plan.cells_per_group) < len(pairs)
     pairs += [pairs[-1]] * (plan.cells_per_group - len(pairs))
     params = plan.experiment.task.init(jax.random.key(plan.experiment.config.seed))
-    state = start_pairs(plan.experiment.method, params, pairs)
+    state = init_cells(plan.experiment.method, params, pairs, clients=plan.experiment.program.plan.N)
     return SweepPosition(np.asarray(group, np.int32), np.asarray(0, np.int32), alive, alive.copy(), state)
 
 
@@ -151,18 +151,18 @@ def next_compaction(done: int) -> int:
 
 def _run_cells(
     plan: SweepPlan, data: Data, position: SweepPosition, computed: np.ndarray, rounds: int
-) -> tuple[State, Info]:
+) -> tuple[ServerState, RoundInfo]:
     """The rounds of the computed cells: states of the whole group, and infos with leading axes (1, cells, rounds)."""
     experiment, config, state = plan.experiment, plan.experiment.config, position.state
     if plan.cells_per_group == 1:
         gamma, _ = plan.sweep.cells[int(position.group)]
         if gamma == 0:
-            experiment = experiment._replace(method=plan.zero_lr_method)
+            experiment = experiment._replace(program=experiment.program._replace(method=plan.zero_lr_method))
         single = place_state(experiment, _map_cells(lambda leaf: leaf[0, 0], state))
         single, infos = run_rounds(experiment, data, single, rounds)
         return _map_cells(lambda leaf: leaf[None, None], single), jax.tree.map(lambda leaf: leaf[None, None], infos)
     index = _padded_index(plan, computed)
-    packed, infos = advance(
+    packed, infos = advance_grid(
         experiment.method,
         _map_cells(lambda leaf: leaf[:, index], state),
         experiment.task.store,
@@ -181,7 +181,7 @@ def _run_cells(
     return merged, infos
 
 
-def _evaluate_cells(plan: SweepPlan, state: State, computed: np.ndarray) -> list[Evaluation]:
+def _evaluate_cells(plan: SweepPlan, state: ServerState, computed: np.ndarray) -> list[Evaluation]:
     """f(x) of the computed cells; padding may follow."""
     if plan.cells_per_group == 1:
         return [evaluate(plan.experiment.task, jax.tree.map(lambda leaf: leaf[0, 0], state.params))]
@@ -195,7 +195,7 @@ def _padded_index(plan: SweepPlan, computed: np.ndarray) -> np.ndarray:
     return computed[np.minimum(np.arange(size), len(computed) - 1)]
 
 
-def _map_cells(function: Callable[..., Any], state: State, *others: State) -> State:
+def _map_cells(function: Callable[..., Any], state: ServerState, *others: ServerState) -> ServerState:
     """The function of every leaf of the states but the round, which all cells share."""
     first, *rest = (one._replace(round=None) for one in (state, *others))  # pyright: ignore[reportArgumentType]
     return jax.tree.map(function, first, *rest)._replace(round=state.round)
