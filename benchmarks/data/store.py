@@ -69,25 +69,25 @@ def resident_mb() -> float:
 
 def measure_in_this_process(path: Path, rounds: int) -> StoreCost:
     """Opens the store and gathers the mini-batches of some rounds."""
-    from lur.engine.batches import plan
-    from lur.engine.host_store import chosen_in, drawn_in, host_rows
+    from lur.engine.batches import plan_sampling
+    from lur.engine.host_store import draw_rounds, read_rounds, sample_rounds
 
     method = lur.local_update(lambda w, batch: w.sum(), lur.theta.fedavg(K))
     warm = Store({"tokens": np.zeros((8, 2), np.uint16)}, np.arange(9), open_store(path).names, {})
     seed = np.uint32(0)
-    host_rows(plan(warm, method, 2, 2), warm, seed, np.arange(1))  # loads jax before memory is measured
+    read_rounds(plan_sampling(warm, method, 2, 2), warm, seed, np.arange(1))  # loads jax before memory is measured
     before = resident_mb()
     start = perf_counter()
     store = open_store(path)
     seconds = perf_counter() - start
     opened = resident_mb()
-    round_plan = plan(store, method, M, B)
-    chosen = chosen_in(round_plan, seed, np.zeros(1, np.int32))  # compiled before the clock starts
-    drawn_in(round_plan, seed, np.zeros(1, np.int32), chosen, np.ones((1, M), np.int32))
+    round_plan = plan_sampling(store, method, M, B)
+    chosen = sample_rounds(round_plan, seed, np.zeros(1, np.int32))  # compiled before the clock starts
+    draw_rounds(round_plan, seed, np.zeros(1, np.int32), chosen, np.ones((1, M), np.int32))
     times = []
     for t in range(rounds):
         start = perf_counter()
-        rows = host_rows(round_plan, store, seed, np.array([t]))
+        rows = read_rounds(round_plan, store, seed, np.array([t]))
         times.append(1e3 * (perf_counter() - start))
         assert rows.examples["tokens"].shape == (1, M, K, B, LENGTH)
     return StoreCost(store.clients, store.examples, seconds, tuple(times), before, opened, resident_mb())

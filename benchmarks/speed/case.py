@@ -15,8 +15,9 @@ import lur
 from benchmarks.speed.workloads import CLIENTS_PER_PARTICIPANT, Sizes, Workload
 from lur.data.store import Store
 from lur.data.writer import in_memory
-from lur.engine import host_store as hosted
-from lur.engine import run as engine
+from lur.engine.batches import plan_sampling
+from lur.engine.host_store import draw_rounds, sample_rounds
+from lur.engine.run import checked_seed
 
 SEED = 0
 
@@ -33,17 +34,16 @@ def store_of(data: dict[str, np.ndarray], sizes: Sizes) -> Store:
 def schedule(store: Store, sizes: Sizes, rounds: int) -> np.ndarray:
     """Rows of the store that lur's rounds read, of shape (rounds, M, K, B)."""
     method = lur.local_update(lambda params, batch: params, lur.theta.fedavg(sizes.K))
-    plan = engine.plan(store, method, sizes.M, sizes.B)
+    plan, seed = plan_sampling(store, method, sizes.M, sizes.B), checked_seed(SEED)
 
-    seed = engine.checked_seed(SEED)
-
-    def rows(t: np.int32) -> np.ndarray:
-        cohort = np.asarray(hosted.chosen_clients(plan, seed, t))
+    def rows(t: int) -> np.ndarray:
+        ts = np.array([t], np.int32)
+        cohort = np.asarray(sample_rounds(plan, seed, ts))
         starts = store.offsets[cohort].astype(np.int32)
-        drawn = hosted.drawn(plan, seed, t, cohort, store.sizes[cohort].astype(np.int32))
-        return starts[:, None, None] + np.asarray(drawn.positions)
+        drawn = draw_rounds(plan, seed, ts, cohort, store.sizes[cohort].astype(np.int32))
+        return (starts[:, :, None, None] + np.asarray(drawn.positions))[0]
 
-    return np.stack([rows(np.int32(t)) for t in range(rounds)])
+    return np.stack([rows(t) for t in range(rounds)])
 
 
 def named_parameters(params: Any) -> dict[str, np.ndarray]:

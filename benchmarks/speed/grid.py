@@ -16,7 +16,7 @@ from benchmarks.speed.case import SEED, store_of
 from benchmarks.speed.stopwatch import best_seconds
 from benchmarks.speed.workloads import WORKLOADS
 from lur.data.gather import resident
-from lur.engine.fast.linear import linear_update
+from lur.engine.fast.linear import linear_form
 from lur.engine.grid import run_grid
 from lur.engine.run import run
 
@@ -49,7 +49,8 @@ def measure(rounds: int = 1000, turns: int = 3) -> Grid:
     init, loss = workload.model("auto")
     theta, params, data = lur.theta.fedavg(sizes.K), init(None), resident(store)
     assert workload.linear is not None
-    method = lur.local_update(loss, theta)._replace(cells=linear_update(workload.linear, theta).cells)
+    method = lur.local_update(loss, theta)
+    wide = linear_form(method, workload.linear)  # all cells as one wide linear model
     options = {"rounds": rounds, "clients_per_round": sizes.M, "batch_size": sizes.B, "data": data, "capacity": rounds}
 
     def one_by_one() -> jax.Array:
@@ -57,7 +58,7 @@ def measure(rounds: int = 1000, turns: int = 3) -> Grid:
         return jax.block_until_ready(jnp.stack([end.params["kernel"] for end in ends]))
 
     def one_program() -> jax.Array:
-        states, _ = run_grid(method, params, store, client_lr=GAMMAS, server_lr=ETAS, **options)
+        states, _ = run_grid(wide, params, store, client_lr=GAMMAS, server_lr=ETAS, **options)
         return jax.block_until_ready(states.params["kernel"])
 
     gap = jnp.abs(one_program().reshape(-1, 50) - one_by_one()).max()

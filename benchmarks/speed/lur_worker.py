@@ -23,11 +23,13 @@ from benchmarks.speed.case import SEED, named_parameters, store_of
 from benchmarks.speed.peers.protocol import Case, Done, Run, serve
 from benchmarks.speed.workloads import WORKLOADS, Sizes
 from lur.data.gather import resident
-from lur.engine.fast.linear import LinearModel, linear_update, product, transposed_product
+from lur.engine.fast.bags import product, transposed_product
+from lur.engine.fast.linear import LinearModel, linear_form
 from lur.engine.run import run as run_rounds
 from lur.jax_setup import compile_small_loops_whole, use_all_cores
 from lur.models.layers.forms import Form
-from lur.parallel.layouts import SMALL, choose, replicated
+from lur.parallel.layouts import SMALL_MODEL, choose_layout
+from lur.parallel.mesh import replicated
 
 VARIANTS: dict[str, tuple[Literal["auto", "vmap"], Form]] = {
     "lur": ("auto", "auto"),
@@ -52,11 +54,12 @@ def variant(name: str, case: Case) -> Run:
     store = store_of(case.data, sizes)
     workload, theta = WORKLOADS[case.task], lur.theta.fedavg(sizes.K)
     params = initial_parameters(case)
-    is_large = sum(leaf.size for leaf in jax.tree.leaves(params)) >= SMALL
+    is_large = sum(leaf.size for leaf in jax.tree.leaves(params)) >= SMALL_MODEL
     linear = workload.linear if is_large and VARIANTS[name] == VARIANTS["lur"] else None
-    method = lur.local_update(workload.model(form)[1], theta) if linear is None else linear_update(linear, theta)
+    method = lur.local_update(workload.model(form)[1], theta)
+    method = method if linear is None else linear_form(method, linear)
     state = method.init(params, case.client_lr, case.client_lr)  # eta = gamma: the mean of the clients' models
-    chosen = choose(state.params, sizes.M, layout, linear=linear is not None).layout
+    chosen = choose_layout(state.params, sizes.M, layout, linear=linear is not None).layout
     data = resident(store, replicated(chosen))
 
     def run(count: int) -> Done:
@@ -87,7 +90,7 @@ def floor(case: Case) -> Run:
     """
     rows = case.rows[0].reshape(-1)
     forms: tuple[Form, ...] = ("auto", "plain")
-    is_small = sum(array.size for array in case.params.values()) < SMALL
+    is_small = sum(array.size for array in case.params.values()) < SMALL_MODEL
     if is_small:
         candidates = [large_batch_steps(case, form) for form in forms]
     else:
@@ -137,7 +140,7 @@ def large_batch_products(case: Case) -> Callable[[int], float]:
 
 def linear_gradient(model: LinearModel, params: Any, batch: Any) -> dict[str, Any]:
     """The gradient in kernel and bias: residuals R of the logits X W + b, then X^T R."""
-    for key in model.at:
+    for key in model.path:
         params = params[key]
     features, kernel = model.features(batch), params["kernel"]
     logits = product(features, kernel) + params["bias"]

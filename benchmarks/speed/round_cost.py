@@ -49,7 +49,7 @@ def measure(task: str, sizes: Sizes, layout: str, turns: int) -> RoundCost:
     from lur.data.gather import resident
     from lur.engine.run import run
     from lur.jax_setup import compile_small_loops_whole
-    from lur.parallel.layouts import parse
+    from lur.parallel.layouts import parse_layout
 
     compile_small_loops_whole()
     workload = WORKLOADS[task]
@@ -69,7 +69,7 @@ def measure(task: str, sizes: Sizes, layout: str, turns: int) -> RoundCost:
             rounds=rounds,
             clients_per_round=sizes.M,
             batch_size=sizes.B,
-            layout=parse(layout),
+            layout=parse_layout(layout),
             data=data,
             capacity=max_rounds,
         )
