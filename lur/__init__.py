@@ -6,11 +6,10 @@ Public names are imported when they are first used, so that `lur --help` does no
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lur._version import __version__ as __version__
+
 if TYPE_CHECKING:
-    import lur.methods.decay as decay
-    import lur.methods.extrapolation as extrapolation
-    import lur.methods.maml as maml
-    import lur.methods.optimizers as optimizers
+    import lur.methods.maml as maml  # noqa: F401
     from lur import data as data
     from lur import methods as methods
     from lur import models as models
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from lur.analysis.diagnosis import diagnose as diagnose
     from lur.engine.grid import run_grid as run_grid
     from lur.engine.run import run as run
+    from lur.methods import decay as decay
+    from lur.methods import extrapolation as extrapolation
+    from lur.methods import optimizers as optimizers
     from lur.methods.inner_loop import inner_loop as inner_loop
     from lur.methods.local_update import from_client as from_client
     from lur.methods.local_update import local_update as local_update
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from lur.methods.method import ServerState as ServerState
     from lur.training.evaluation import evaluate as evaluate
 
-__version__ = "0.1.0"
 
 _MODULES = {
     "data": "lur.data",

@@ -5,6 +5,7 @@ Every error names the argument, what was expected and what was given.
 """
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import jax
@@ -23,9 +24,10 @@ def is_concrete(*values: Any) -> bool:
 
 def positive_integer(name: str, value: Any) -> int:
     """Return an integer >= 1."""
-    if isinstance(value, bool) or not np.isscalar(value) or int(value) != value or value < 1:
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else 0.0
+    if number < 1 or not number.is_integer():
         raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
-    return int(value)
+    return int(number)
 
 
 def param_dtypes(params: PyTree) -> tuple[Any, ...]:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOUNDATIONS = {"lur._checks", "lur._extras", "lur._version", "lur.cache_folder", "lur.jax_setup", "lur.plots", "lur.theta"}
-ROOMS = {
+FOUNDATIONS = {
     "lur._checks": set(),
     "lur._extras": set(),
     "lur._version": set(),
@@ -15,6 +14,8 @@ ROOMS = {
     "lur.jax_setup": {"lur.cache_folder"},
     "lur.plots": {"lur._extras"},
     "lur.theta": set(),
+}
+ROOMS = FOUNDATIONS | {
     "lur.explorer": set(),
     "lur.parallel": set(),
     "lur.methods": {"lur._checks", "lur.theta", "lur.parallel"},
@@ -23,8 +24,8 @@ ROOMS = {
     "lur.engine": {"lur._checks", "lur.jax_setup", "lur.theta", "lur.methods", "lur.parallel", "lur.data"},
     "lur.tasks": {"lur._extras", "lur.data", "lur.models", "lur.engine"},
     "lur.training": {"lur._extras", "lur.theta", "lur.methods", "lur.parallel", "lur.data", "lur.engine", "lur.tasks"},
-    "lur.runs": FOUNDATIONS | {"lur.methods", "lur.parallel", "lur.data", "lur.tasks", "lur.training"},
-    "lur.analysis": FOUNDATIONS | {"lur.methods", "lur.data", "lur.engine", "lur.tasks"},
+    "lur.runs": {*FOUNDATIONS, "lur.methods", "lur.parallel", "lur.data", "lur.tasks", "lur.training"},
+    "lur.analysis": {*FOUNDATIONS, "lur.methods", "lur.data", "lur.engine", "lur.tasks"},
     "theory": set(),
     "theory.claims": {"theory"},
     "theory.trials": {"theory", "theory.claims"},
@@ -110,7 +111,5 @@ def test_algorithm_2_and_the_round_are_short():
     inner_loop = MODULES["lur.methods.inner_loop"].read_text()
     assert len(inner_loop.splitlines()) <= 150
     tree = ast.parse(MODULES["lur.methods.method"].read_text())
-    (method_round,) = [
-        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "method_round"
-    ]
+    (method_round,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "method_round"]
     assert method_round.end_lineno - method_round.lineno + 1 <= 20

@@ -42,7 +42,8 @@ def compile_seconds(task: str) -> float:
     from lur.data.gather import resident
     from lur.engine.run import run
     from lur.jax_setup import prepare
-    from lur.parallel.layouts import choose, replicated
+    from lur.parallel.layouts import choose_layout
+    from lur.parallel.mesh import replicated
     from lur.training.configuration import RunConfig
     from lur.training.experiment import resolve
 
@@ -52,7 +53,7 @@ def compile_seconds(task: str) -> float:
     settings = loaded.settings
     params = jax.jit(loaded.init)(jax.random.key(0))
     state = algo.init(params, settings.client_lr, settings.server_lr)
-    layout = choose(params, CLIENTS, linear=loaded.linear is not None).layout
+    layout = choose_layout(params, CLIENTS, linear=loaded.linear is not None).layout
     data = resident(loaded.store, replicated(layout))
     seconds = []
     for _ in range(2):

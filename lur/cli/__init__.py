@@ -46,7 +46,7 @@ def run_command(arguments: list[str]) -> int:
             print(overview(COMMANDS))
             return 0
         case ["--version", *_]:
-            from lur import __version__
+            from lur._version import __version__
 
             print(f"lur {__version__}")
             return 0

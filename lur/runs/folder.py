@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lur import __version__
+from lur._version import __version__
 from lur.data.store import Store
 from lur.data.store_cache import digest
 from lur.runs.errors import RunError

@@ -84,10 +84,10 @@ def host_program(experiment: Experiment) -> Program:
 
     mask = None if plan.epochs is None else jax.eval_shape(lambda: zeros(plan.K, plan.B, dtype=bool))
     by_client = NamedSharding(mesh_of(layout), P(None, CLIENTS_AXIS))
-    batches = _with_sharding((jax.eval_shape(examples), mask), by_client)
+    batches, mask = _with_sharding((jax.eval_shape(examples), mask), by_client)
     clients, weights = jax.eval_shape(lambda: (zeros(), zeros(dtype=jnp.float32)))
     clients, weights = _with_sharding((clients, weights), replicated(layout))
-    data = HostRounds(clients, clients, *batches, weights)
+    data = HostRounds(clients, clients, batches, mask, weights)
     state = _with_sharding(jax.eval_shape(lambda: initial_state(experiment)), replicated(layout))
     seed, rounds = (jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.uint32, jnp.int32))
     function = jax.jit(partial(host_rounds, experiment.program), out_shardings=replicated(layout))

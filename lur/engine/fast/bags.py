@@ -127,6 +127,6 @@ def checked_features(features: Features, d: int, is_sparse: bool) -> Features:
     return dense_columns(flat(bags, ids[..., 0].size), d).T.reshape(*ids.shape[:-1], d)
 
 
-def flat(features: Features, n: int) -> Features:
+def flat(features: Any, n: int) -> Any:
     """Return the features of n examples along one axis."""
     return jax.tree.map(lambda leaf: leaf.reshape(n, leaf.shape[-1]), features)

@@ -80,7 +80,7 @@ class LinearCohort(NamedTuple):
     ) -> ClientResults:
         """Return the mean over clients of many cells, which `shared` has along a leading axis."""
 
-        def cohort(shared: Any, inputs: Any, weights: Float[Array, "M"]) -> ClientResults:
+        def cohort(shared: Any, inputs: Any, weights: Any) -> ClientResults:
             (broadcast, source), (_, own) = shared, inputs
             batches = _map_chunks(lambda client: batches_of(source, client).arrays(), own, layout.chunk_size)
             update, metrics = linear_round(

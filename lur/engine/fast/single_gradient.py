@@ -36,7 +36,7 @@ class SingleGradient(NamedTuple):
     def __call__(
         self, shared: Any, inputs: Any, weights: Float[Array, "M"] | None, layout: Layout, batches_of: BatchesOf
     ) -> ClientResults:
-        def cohort(shared: Any, inputs: Any, weights: Float[Array, "M"]) -> ClientResults:
+        def cohort(shared: Any, inputs: Any, weights: Any) -> ClientResults:
             broadcast, source = shared
             _, own = inputs
             return all_clients_gradient(self.inner_loop, broadcast, source, own, weights, layout.chunk_size, batches_of)

@@ -62,13 +62,13 @@ DIVERGING = SweepConfig(RUN, (0.1, 0.5), (0.1, 30.0, 1e25, 0.5))
 @pytest.mark.parametrize("memory", [2**30, 0])
 def test_cells_that_diverge(memory, monkeypatch):
     sizes = []
-    advance = lur.training.sweeps.advance
+    advance = lur.training.sweeps.advance_grid
 
     def watched(algo, states, *args, **options):
         sizes.append(states.server_lr.shape[1])
         return advance(algo, states, *args, **options)
 
-    monkeypatch.setattr(lur.training.sweeps, "advance", watched)
+    monkeypatch.setattr(lur.training.sweeps, "advance_grid", watched)
     losses, f, ended = swept(DIVERGING, memory)
     clean, clean_f, _ = swept(SweepConfig(RUN, (0.1, 0.5), (0.1, 0.5)), memory)
     assert sorted(ended) == [1, 2, 5, 6]

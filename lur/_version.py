@@ -1,0 +1,3 @@
+"""The version of lur."""
+
+__version__ = "0.1.0"
