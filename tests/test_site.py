@@ -153,6 +153,15 @@ def test_the_algorithms_page_shows_the_included_code(site):
         with_code("<!-- code: lur/theta.py no_such -->")
 
 
+def test_code_is_included_by_qualified_names():
+    page = "Before.\n\n<!-- code: website/included_code.py with_code.block function_nodes.visit -->\n\nAfter."
+    assert [node.name for _, node in included_functions(page)] == ["block", "visit"]
+    text = with_code(page)
+    assert "```python\ndef block(match" in text
+    assert "\n\ndef visit(parent" in text
+    assert text.endswith("\n```\n\nAfter.")
+
+
 def test_the_benchmarks_page_has_the_recorded_times(site):
     text = words(site[build.SITE / "benchmarks.html"])
     for path in (build.ROOT / "benchmarks" / "results").glob("speed-*.json"):

@@ -1,4 +1,7 @@
-"""Code in pages: a comment ``<!-- code: path names -->`` stands for the functions of these names in a file."""
+"""Code in pages: a comment ``<!-- code: path names -->`` stands for the functions of these names in a file.
+
+A name may be qualified by the classes and functions around it, such as ``InnerLoop.__call__``.
+"""
 
 import ast
 import re
@@ -10,13 +13,18 @@ INCLUDE = re.compile(r"^<!-- code: (\S+) ([\w. ]+?) -->$", re.MULTILINE)
 
 
 def function_nodes(path: Path) -> dict[str, ast.FunctionDef]:
-    """The functions of a file by name, nested ones included; methods also as ``Class.method``."""
+    """The functions of a file, nested ones included, by name and by every qualified name."""
     nodes = {}
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef):
-            nodes[node.name] = node
-        elif isinstance(node, ast.ClassDef):
-            nodes |= {f"{node.name}.{own.name}": own for own in node.body if isinstance(own, ast.FunctionDef)}
+
+    def visit(parent: ast.AST, prefix: tuple[str, ...]) -> None:
+        for node in ast.iter_child_nodes(parent):
+            is_named = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            names = (*prefix, node.name) if is_named else prefix
+            if isinstance(node, ast.FunctionDef):
+                nodes.update({".".join(names[k:]): node for k in range(len(names))})
+            visit(node, names)
+
+    visit(ast.parse(path.read_text()), ())
     return nodes
 
 
