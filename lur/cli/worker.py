@@ -7,7 +7,7 @@ import traceback
 import jax
 
 from lur.cli import main
-from lur.parallel.processes import BROKEN, LOST, end_at_once
+from lur.parallel.processes import BROKEN, LOST, exit_now
 
 
 def work() -> None:
@@ -20,14 +20,14 @@ def work() -> None:
             raise
         line = (str(error).splitlines() or [""])[0][:300]
         print(f"lur: process {jax.process_index()} lost another process: {line}", file=sys.stderr, flush=True)
-        end_at_once(LOST)
+        exit_now(LOST)
     except Exception:
         if jax.process_count() == 1:
             raise
         traceback.print_exc()
-        end_at_once(BROKEN)
+        exit_now(BROKEN)
     if status and jax.process_count() > 1:
-        end_at_once(status)
+        exit_now(status)
     sys.exit(status)
 
 

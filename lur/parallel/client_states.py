@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PyTree
 
+from lur.parallel.processes import put_on_devices
+
 DEVICE_BYTES = 2**31
 """States that take more memory than this stay on the host."""
 
@@ -29,6 +31,13 @@ def repeat_for_clients(client_state: PyTree, N: int) -> PyTree:
         return rows
 
     return jax.tree.map(on_host, client_state)
+
+
+def place_client_states(clients: PyTree, sharding: Any) -> PyTree:
+    """Move states to the devices of a sharding (None: the default device) if they fit, else to the host."""
+    if sum(leaf.nbytes for leaf in jax.tree.leaves(clients)) > DEVICE_BYTES:
+        return jax.tree.map(np.asarray, clients)
+    return put_on_devices(jax.tree.map(jnp.asarray, clients), sharding)
 
 
 def population(clients: PyTree) -> int | None:

@@ -1,11 +1,12 @@
-"""Several processes as one run: which of them this is, and what they tell each other besides the sums of rounds.
+"""Several processes that run as one: connecting them, and agreeing on what only one of them knows.
 
-`jax.distributed` connects the processes; the clients axis spans the devices of all (`lur.parallel.layouts`). Every
-process does the same steps in the same order. What depends on one process, its clock, its signals or its run folder, is
-decided by process 0 and told to all.
+`jax.distributed` connects the processes, and the clients axis spans the devices of all of them
+(`lur.parallel.layouts`). Every process takes the same steps in the same order. What depends on a single process, such
+as its clock, its signals or its run folder, is decided by process 0 and broadcast to the others.
 
-Started by `lur launch --processes N`, a process finds its place in ``LUR_PLACE`` and tells the launcher over a pipe
-that it lives; with ``LUR_PLACE=auto`` (`lur launch` without a number) `jax.distributed` finds its own settings.
+A process that `lur launch --processes N` started finds its place in the environment variable ``LUR_PLACE`` and sends
+the launcher signs of life through a pipe. With ``LUR_PLACE=auto`` (`lur launch` without a number) `jax.distributed`
+finds its own settings.
 """
 
 import ctypes
@@ -24,22 +25,30 @@ from jaxtyping import PyTree
 
 VARIABLE = "LUR_PLACE"
 AUTO = "auto"
-M_MMAP_THRESHOLD = -3
-"""Of glibc's `mallopt`."""
-BEAT = 0.5
-"""Seconds between two signs of life."""
 LOST = 75
-"""The exit status of a process that lost another."""
+"""Exit status of a process that lost another process."""
 BROKEN = 1
-"""That of one with an error that nobody foresaw."""
-LARGE = 2**20
-"""Bytes from which on memory is asked of the system, and given back to it."""
-LONGEST = 4096
-"""Bytes of what process 0 may tell."""
+"""Exit status of a process with an unexpected error."""
+HEARTBEAT_SECONDS = 0.5
+MALLOPT_MMAP_THRESHOLD = -3
+"""The parameter M_MMAP_THRESHOLD of glibc's `mallopt`."""
+MMAP_BYTES = 2**20
+"""Larger blocks of memory are requested from the system directly, and returned to it when they are freed."""
+MESSAGE_BYTES = 4096
+"""The largest JSON value that process 0 broadcasts."""
 
 
 class Place(NamedTuple):
-    """Where a process stands among those that `lur launch` started."""
+    """The place of a process among those that `lur launch` started.
+
+    Attributes:
+      coordinator: host and port of `jax.distributed`'s coordinator.
+      process: index of this process.
+      processes: number of processes.
+      pipe: file descriptor for signs of life.
+      patience: seconds after which another process counts as lost.
+      cores: the CPU cores of this process; None for all.
+    """
 
     coordinator: str
     process: int
@@ -49,43 +58,42 @@ class Place(NamedTuple):
     cores: Sequence[int] | None = None
 
 
-class Watch:
-    """Tells the launcher, twice a second, that this process lives and how often it ticked. Without one it is idle.
+class Heartbeat:
+    """Tells the launcher regularly that this process is alive, and how often it made progress.
 
-    A process whose launcher is gone ends.
+    Without a pipe it does nothing. A process whose launcher is gone exits.
     """
 
     def __init__(self, pipe: int | None = None):
-        self.pipe, self.ticks = pipe, 0
+        self.ticks = 0
         if pipe is not None:
-            threading.Thread(target=self.beat, args=(pipe,), daemon=True).start()
+            threading.Thread(target=self._beat, args=(pipe,), daemon=True).start()
 
     def tick(self) -> None:
-        """Some rounds are done."""
+        """Record progress: some rounds are done."""
         self.ticks += 1
 
-    def beat(self, pipe: int) -> None:
-        """Until the launcher is gone."""
+    def _beat(self, pipe: int) -> None:
         while True:
             try:
                 os.write(pipe, f"{self.ticks}\n".encode())
             except OSError:
                 os._exit(LOST)
-            time.sleep(BEAT)
+            time.sleep(HEARTBEAT_SECONDS)
 
 
-def join() -> Watch:
+def join() -> Heartbeat:
     """Connect this process with the others, if it was started as one of several."""
     text = os.environ.get(VARIABLE)
     if text is None:
-        return Watch()
+        return Heartbeat()
     if text == AUTO:
-        give_memory_back()
+        return_freed_memory()
         jax.distributed.initialize()
-        return Watch()
+        return Heartbeat()
     place = Place(**json.loads(text))
-    watch = Watch(place.pipe)
-    give_memory_back()
+    heartbeat = Heartbeat(place.pipe)
+    return_freed_memory()
     if place.cores is not None:
         os.sched_setaffinity(0, place.cores)
     jax.distributed.initialize(
@@ -98,73 +106,76 @@ def join() -> Watch:
         heartbeat_timeout_seconds=place.patience,
         shutdown_timeout_seconds=place.patience,
     )
-    return watch
+    return heartbeat
 
 
-def give_memory_back() -> None:
-    """Keep glibc from holding on to large blocks.
+def return_freed_memory() -> None:
+    """Make glibc return large freed blocks to the system.
 
-    Examples read ahead are made in one thread and freed in others. By default glibc soon takes such blocks from its
-    heaps, which then grow by some megabytes in 1,000 rounds. Other C libraries have no such setting.
+    Examples that are read ahead are allocated in one thread and freed in others. By default glibc soon takes such
+    blocks from its heaps, which then grow by some megabytes in 1,000 rounds. Other C libraries have no such setting.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, LARGE)
+        mallopt(MALLOPT_MMAP_THRESHOLD, MMAP_BYTES)
 
 
-def end_at_once(status: int) -> NoReturn:
-    """End without `jax.distributed`'s own end, which waits for the others: they may wait for this one."""
+def exit_now(status: int) -> NoReturn:
+    """Exit without `jax.distributed`'s shutdown, which waits for other processes that may be waiting for this one."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
 
 
 def is_first() -> bool:
-    """Whether this is process 0, which keeps the run folder; alone it is."""
+    """Return whether this is process 0, which keeps the run folder; a single process is."""
     return jax.process_index() == 0
 
 
 def broadcast_from_first(value: Any) -> Any:
-    """What process 0 has as `value`: anything that JSON can say."""
+    """Return process 0's `value`, which must be representable as JSON."""
     if jax.process_count() == 1:
         return value
     content = json.dumps(value).encode() if is_first() else b""
-    if len(content) > LONGEST:
-        raise ValueError(f"value must be at most {LONGEST} bytes as JSON, got {len(content)}")
-    found = multihost_utils.broadcast_one_to_all(np.frombuffer(content.ljust(LONGEST), np.uint8))
-    return json.loads(np.asarray(found).tobytes())
+    if len(content) > MESSAGE_BYTES:
+        raise ValueError(f"value must be at most {MESSAGE_BYTES} bytes as JSON, got {len(content)}")
+    message = multihost_utils.broadcast_one_to_all(np.frombuffer(content.ljust(MESSAGE_BYTES), np.uint8))
+    return json.loads(np.asarray(message).tobytes())
 
 
 def broadcast_arrays_from_first(tree: PyTree) -> PyTree:
-    """The arrays of process 0, to the bit; those of the others say shapes and dtypes only."""
+    """Return process 0's arrays, bit for bit. The other processes' arrays give shapes and dtypes only."""
     if jax.process_count() == 1:
         return tree
 
-    def one(leaf: Any) -> np.ndarray:
+    def broadcast(leaf: Any) -> np.ndarray:
         leaf = np.asarray(leaf)
-        found = multihost_utils.broadcast_one_to_all(np.frombuffer(leaf.tobytes(), np.uint8))
-        return np.frombuffer(np.asarray(found).tobytes(), leaf.dtype).reshape(leaf.shape)
+        sent = multihost_utils.broadcast_one_to_all(np.frombuffer(leaf.tobytes(), np.uint8))
+        return np.frombuffer(np.asarray(sent).tobytes(), leaf.dtype).reshape(leaf.shape)
 
-    return jax.tree.map(one, tree)
+    return jax.tree.map(broadcast, tree)
 
 
 def gather_from_processes(array: np.ndarray) -> np.ndarray:
-    """The arrays of all processes, stacked along a leading axis, to the bit."""
+    """Return the arrays of all processes, stacked along a leading axis, bit for bit."""
     if jax.process_count() == 1:
         return array[None]
-    found = multihost_utils.process_allgather(np.frombuffer(array.tobytes(), np.uint8))
-    return np.frombuffer(np.asarray(found).tobytes(), array.dtype).reshape(jax.process_count(), *array.shape)
+    gathered = multihost_utils.process_allgather(np.frombuffer(array.tobytes(), np.uint8))
+    return np.frombuffer(np.asarray(gathered).tobytes(), array.dtype).reshape(jax.process_count(), *array.shape)
 
 
 def put_on_devices(tree: PyTree, sharding: Any) -> PyTree:
-    """What every process has alike, on the devices of a sharding; one process may have a tree of shardings."""
+    """Place arrays that all processes hold alike on the devices of a sharding.
+
+    A single process may pass a tree of shardings. With None the tree is returned as it is.
+    """
     if sharding is None:
         return tree
     if jax.process_count() == 1:
         return jax.device_put(tree, sharding)
 
-    def one(leaf: Any) -> jax.Array:
+    def place(leaf: Any) -> jax.Array:
         value = np.asarray(leaf)
         return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 
-    return jax.tree.map(one, tree)
+    return jax.tree.map(place, tree)

@@ -94,7 +94,6 @@ def train_in_folder(
                 for change in folder.record_environment_changes(path, here, writer.round):
                     notify(f"{path}: the environment has changed, so the last digits may differ: {change}")
                 notify(f"{path}: resuming after round {writer.round:,}")
-            state = jax.tree.map(jax.numpy.asarray, state)
             try:
                 yield from _record_training(writer, experiment, state, stop, chunk)
             except OSError as error:

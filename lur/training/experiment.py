@@ -7,6 +7,7 @@ nothing again. How methods, layouts and the engine are called is known here and 
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import PyTree
@@ -21,6 +22,7 @@ from lur.methods import decay, optimizers
 from lur.methods.local_update import local_update
 from lur.methods.method import Method, RoundInfo, ServerState
 from lur.methods.optimizers import Optimizer
+from lur.parallel.client_states import place_client_states
 from lur.parallel.layouts import Layout, choose_layout
 from lur.parallel.mesh import param_shardings, replicated
 from lur.parallel.processes import put_on_devices
@@ -141,8 +143,10 @@ def initial_state(experiment: Experiment) -> ServerState:
 
 
 def place_state(experiment: Experiment, state: ServerState) -> ServerState:
-    """The state on the devices of the layout."""
-    return put_on_devices(state, param_shardings(state, experiment.layout))
+    """The state on the devices of the layout; client states that do not fit stay on the host."""
+    server = jax.tree.map(jnp.asarray, state._replace(clients=()))
+    server = put_on_devices(server, param_shardings(server, experiment.layout))
+    return server._replace(clients=place_client_states(state.clients, replicated(experiment.layout)))
 
 
 def place_data(experiment: Experiment, layout: Layout | None = None) -> Data:

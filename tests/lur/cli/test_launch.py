@@ -102,7 +102,7 @@ def test_an_error_ends_a_process_without_waiting_for_the_others(monkeypatch, cap
     monkeypatch.setattr(worker, "main", fail)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(worker, "keep_stdout_for_python", lambda: None)
-    monkeypatch.setattr(worker, "end_at_once", sys.exit)
+    monkeypatch.setattr(worker, "exit_now", sys.exit)
     with pytest.raises(SystemExit, match=f"^{status}$"):
         worker.work()
     assert capsys.readouterr().err.splitlines()[-1] == says

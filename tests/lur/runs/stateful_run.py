@@ -1,0 +1,45 @@
+"""Trains in a run folder with clients that keep a state: `python -m tests.lur.runs.stateful_run FOLDER ROUNDS`."""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lur.jax_setup import prepare
+from lur.methods.method import ClientOutput, Method
+from lur.methods.server import InitServer, ServerUpdate
+from lur.runs.train_run import train_in_folder
+from lur.training.configuration import RunConfig
+from lur.training.experiment import load_task, resolve
+
+
+def init_client(params):
+    """A client keeps the number of its rounds and a vector."""
+    return {"rounds": jnp.zeros((), jnp.int32), "vector": jnp.zeros_like(params)}
+
+
+def experiment(rounds, layout="vmap"):
+    """Clients that step along a running mean of their gradients, on the quadratic task."""
+    config = RunConfig("quadratic", rounds=rounds, clients=8, clients_per_round=3, layout=layout, checkpoint_every=1)
+    task = load_task(config)
+
+    def client_update(broadcast, state, batches):
+        loss, gradient = jax.value_and_grad(task.loss)(broadcast.params, batches.first())
+        vector = (state["vector"] + gradient) / 2
+        return ClientOutput(vector, {"rounds": state["rounds"] + 1, "vector": vector}, loss)
+
+    resolved = resolve(config, task)
+    K = resolved.method.local_steps
+    method = Method(
+        InitServer(optax.sgd, None, K), client_update, ServerUpdate(optax.sgd, None), K, init_client=init_client
+    )
+    return resolved._replace(program=resolved.program._replace(method=method))
+
+
+if __name__ == "__main__":
+    prepare()
+    folder, rounds, *layout = sys.argv[1:]
+    for _ in train_in_folder(Path(folder), experiment(int(rounds), *layout), chunk=3):
+        pass

@@ -1,0 +1,47 @@
+"""States that clients keep survive kill -9: the resumed run ends with the same states, bit for bit."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from lur.runs import checkpoint
+from lur.training.experiment import initial_state
+from tests.lur.runs.stateful_run import experiment
+from tests.lur.runs.test_kills import until_it_writes
+
+ROOT = Path(__file__).resolve().parents[3]
+ROUNDS = 60
+
+
+def start(folder, layout):
+    command = [sys.executable, "-m", "tests.lur.runs.stateful_run", str(folder), str(ROUNDS), layout]
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"})
+
+
+def final_state(folder):
+    restored = checkpoint.restore(folder / "checkpoints", folder, initial_state(experiment(ROUNDS)), pytest.fail)
+    assert restored.round == ROUNDS
+    return restored.state
+
+
+@pytest.mark.parametrize("layout", ["vmap", pytest.param("sharded", marks=pytest.mark.full)])
+def test_client_states_after_kill_9(tmp_path, layout):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert start(whole, layout).wait() == 0
+    for _ in range(2):
+        process = start(cut, layout)
+        until_it_writes(process, cut)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert start(cut, layout).wait() == 0
+    states = final_state(whole), final_state(cut)
+    assert (cut / "log.jsonl").read_bytes() == (whole / "log.jsonl").read_bytes()
+    for one, other in zip(*map(jax.tree.leaves, states), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    assert int(states[0].clients["rounds"].sum()) == 3 * ROUNDS
