@@ -130,7 +130,7 @@ from lur.training.configuration import RunConfig
 from lur.training.experiment import resolve
 task = tasks.load(sys.argv[1], clients=int(sys.argv[2]))
 config = RunConfig(sys.argv[1], theta="1:10", clients_per_round=int(sys.argv[3]), layout=sys.argv[5])
-make = programs.host_program if sys.argv[4] == "hosted" else programs.resident_program
+make = programs.host_program if sys.argv[4] == "host" else programs.resident_program
 print(json.dumps(programs.compile_program(make(resolve(config, task)))[0]))
 """
 
@@ -138,7 +138,7 @@ print(json.dumps(programs.compile_program(make(resolve(config, task)))[0]))
 def collectives(case: Case, processes: int, devices: int) -> list[Any]:
     """The collectives of the compiled program, from one process with as many devices as all processes have."""
     count = processes * devices
-    kind = "hosted" if processes > 1 else "resident"
+    kind = "host" if processes > 1 else "resident"
     layout = case.layout if count > 1 else "vmap"
     done = subprocess.run(
         [sys.executable, "-c", COLLECTIVES, case.task, str(DATA_CLIENTS), str(case.M), kind, layout],

@@ -25,7 +25,7 @@ from lur.methods.method import Batches, RoundInfo, RoundInputs, ServerState, met
 from lur.parallel.client_states import is_on_host, put_rows, take_rows
 from lur.parallel.layouts import SHARDED_FORMS, Layout
 from lur.parallel.mesh import CLIENTS_AXIS, mesh_of, replicated
-from lur.parallel.processes import put_on_devices
+from lur.parallel.processes import place_arrays
 
 TRANSFER_BYTES = 2**24
 """Bytes of examples that move to a process's devices at once, if more than one round's examples fit."""
@@ -96,7 +96,7 @@ def run_on_host(
         else:
             index, rows, positions = take_rows(host_states, np.asarray(data.indices), size * data.indices.shape[1])
             sharding = None if share is None else replicated(program.layout)
-            rows, positions = put_on_devices((rows, positions), sharding)
+            rows, positions = place_arrays((rows, positions), sharding)
             data = data._replace(clients=positions)
             state, info = compiled(program, state._replace(clients=rows), data, np.asarray(seed), np.int32(count))
             put_rows(host_states, index, state.clients)
@@ -195,7 +195,7 @@ def _join_processes(share: ProcessShare, clients: Any, examples: Any, mask: Any,
         value = np.asarray(leaf)
         return jax.make_array_from_process_local_data(by_client, value, (len(value), share.padded, *value.shape[2:]))
 
-    clients, weights = put_on_devices((clients, weights.astype(np.float32)), NamedSharding(share.mesh, P()))
+    clients, weights = place_arrays((clients, weights.astype(np.float32)), NamedSharding(share.mesh, P()))
     examples, mask = jax.tree.map(joined, (examples, mask))
     return HostRounds(clients, clients, examples, mask, weights)
 

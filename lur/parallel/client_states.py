@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PyTree
 
-from lur.parallel.processes import put_on_devices
+from lur.parallel.processes import place_arrays
 
 DEVICE_BYTES = 2**31
 """States that take more memory than this stay on the host."""
@@ -37,7 +37,7 @@ def place_client_states(clients: PyTree, sharding: Any) -> PyTree:
     """Move states to the devices of a sharding (None: the default device) if they fit, else to the host."""
     if sum(leaf.nbytes for leaf in jax.tree.leaves(clients)) > DEVICE_BYTES:
         return jax.tree.map(np.asarray, clients)
-    return put_on_devices(jax.tree.map(jnp.asarray, clients), sharding)
+    return place_arrays(jax.tree.map(jnp.asarray, clients), sharding)
 
 
 def population(clients: PyTree) -> int | None:

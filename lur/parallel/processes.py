@@ -164,7 +164,7 @@ def gather_from_processes(array: np.ndarray) -> np.ndarray:
     return np.frombuffer(np.asarray(gathered).tobytes(), array.dtype).reshape(jax.process_count(), *array.shape)
 
 
-def put_on_devices(tree: PyTree, sharding: Any) -> PyTree:
+def place_arrays(tree: PyTree, sharding: Any) -> PyTree:
     """Place arrays that all processes hold alike on the devices of a sharding.
 
     A single process may pass a tree of shardings. With None the tree is returned as it is.

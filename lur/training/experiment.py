@@ -25,7 +25,7 @@ from lur.methods.optimizers import Optimizer
 from lur.parallel.client_states import place_client_states
 from lur.parallel.layouts import Layout, choose_layout
 from lur.parallel.mesh import param_shardings, replicated
-from lur.parallel.processes import put_on_devices
+from lur.parallel.processes import place_arrays
 from lur.tasks import load
 from lur.tasks.task import Task
 from lur.theta import fedavg, parse
@@ -145,7 +145,7 @@ def initial_state(experiment: Experiment) -> ServerState:
 def place_state(experiment: Experiment, state: ServerState) -> ServerState:
     """The state on the devices of the layout; client states that do not fit stay on the host."""
     server = jax.tree.map(jnp.asarray, state._replace(clients=()))
-    server = put_on_devices(server, param_shardings(server, experiment.layout))
+    server = place_arrays(server, param_shardings(server, experiment.layout))
     return server._replace(clients=place_client_states(state.clients, replicated(experiment.layout)))
 
 

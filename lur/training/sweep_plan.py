@@ -115,7 +115,7 @@ def plan_sweep(sweep: SweepConfig, task: Task, memory: int | None = None) -> Swe
     size, reason = choose_group_size(
         shapes.params,
         cells=len(sweep.cells),
-        clients_at_once=min(config.clients_per_round, grid_layout.chunk_size or config.clients_per_round),
+        concurrent_clients=min(config.clients_per_round, grid_layout.chunk_size or config.clients_per_round),
         state_bytes=_num_bytes(shapes),
         memory=free_memory() if memory is None else memory,
         linear=task.linear is not None,
@@ -128,7 +128,7 @@ def plan_sweep(sweep: SweepConfig, task: Task, memory: int | None = None) -> Swe
 
 
 def choose_group_size(
-    params: PyTree, *, cells: int, clients_at_once: int, state_bytes: int, memory: int, linear: bool = False
+    params: PyTree, *, cells: int, concurrent_clients: int, state_bytes: int, memory: int, linear: bool = False
 ) -> tuple[int, str]:
     """How many cells run in one program, and why.
 
@@ -139,7 +139,7 @@ def choose_group_size(
     Args:
       params: the model, or its shapes.
       cells: number of cells.
-      clients_at_once: number of clients whose models are in memory at the same time.
+      concurrent_clients: number of clients whose models are in memory at the same time.
       state_bytes: size of a cell's state.
       memory: bytes that a group may take.
       linear: whether the model needs no model per client (`lur.engine.fast.linear`).
@@ -149,7 +149,7 @@ def choose_group_size(
         return 1, "one cell"
     if jax.default_backend() == "cpu" and (linear or size >= SMALL_MODEL):
         return 1, f"a CPU and {size:,} parameters: one cell after another in one process"
-    need = 2 * state_bytes + 4 * clients_at_once * _num_bytes(params)
+    need = 2 * state_bytes + 4 * concurrent_clients * _num_bytes(params)
     fit = max(1, memory // max(need, 1))
     per_cell = f"about {need / 2**20:.3g} MB per cell"
     if fit >= cells:

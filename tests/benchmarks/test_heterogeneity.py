@@ -14,7 +14,7 @@ def curve(heterogeneity, gamma, *losses):
 
 
 EARLY_LATE = [curve(2, 0.1, 4, 3, 2, 1, 0.5), curve(2, 1.0, 3, 2, 2.5, 2, 1.5)]
-ALIKE = [curve(0, 0.1, 4, 3, 2, 1, 0.5), curve(0, 1.0, 3, 2, 1.5, 1, 0.51)]
+SIMILAR = [curve(0, 0.1, 4, 3, 2, 1, 0.5), curve(0, 1.0, 3, 2, 1.5, 1, 0.51)]
 STILL_BEHIND = [curve(0, 0.1, 4, 3, 2, 1, 0.5), curve(0, 1.0, 3, 2, 2.5, 2, 1.4)]
 NEVER_AHEAD = [curve(2, 0.1, 1, 1, 1, 1, 0.5), curve(2, 1.0, 3, 2, 2.5, 2, 1.5)]
 NEVER_BEHIND = [curve(2, 0.1, 4, 3, 2, 1, 0.5), curve(2, 1.0, 3, 2, 1, 0.5, 0.1)]
@@ -23,10 +23,10 @@ NEVER_BEHIND = [curve(2, 0.1, 4, 3, 2, 1, 0.5), curve(2, 1.0, 3, 2, 1, 0.5, 0.1)
 @pytest.mark.parametrize(
     ("runs", "appears", "fades"),
     [
-        (EARLY_LATE + ALIKE, "yes", "yes"),
+        (EARLY_LATE + SIMILAR, "yes", "yes"),
         (EARLY_LATE + STILL_BEHIND, "yes", "no"),
-        (NEVER_AHEAD + ALIKE, "no", "yes"),
-        (NEVER_BEHIND + ALIKE, "no", "yes"),
+        (NEVER_AHEAD + SIMILAR, "no", "yes"),
+        (NEVER_BEHIND + SIMILAR, "no", "yes"),
     ],
 )
 def test_the_verdict_says_whether_the_effect_appears_and_fades(runs, appears, fades):

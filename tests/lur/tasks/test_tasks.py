@@ -224,14 +224,14 @@ def test_epochs_and_evaluation_points():
 
 
 def test_a_linear_task_needs_no_model_per_client():
-    """The deferred form is what `train` runs for tags: the numbers of the general one."""
+    """`train` runs the linear form for tags: its numbers are those of the reference."""
     task = tasks.load("stackoverflow_tp", clients=4, vocabulary_size=300, tags_size=20)
     assert task.linear is not None
     config = RunConfig(
         "stackoverflow_tp", rounds=3, clients_per_round=2, batch_size=4, epochs=None, server="sgd", server_lr=1.0
     )
-    *_, deferred = train(resolve(config, task), chunk=3)
+    *_, linear = train(resolve(config, task), chunk=3)
     *_, general = train(dataclasses.replace(task, linear=None), config, chunk=3)
-    np.testing.assert_allclose(deferred.infos.loss, general.infos.loss, rtol=1e-5)
-    for a, b in zip(jax.tree.leaves(deferred.state.params), jax.tree.leaves(general.state.params), strict=True):
+    np.testing.assert_allclose(linear.infos.loss, general.infos.loss, rtol=1e-5)
+    for a, b in zip(jax.tree.leaves(linear.state.params), jax.tree.leaves(general.state.params), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-7)

@@ -38,7 +38,7 @@ TASKS = ("digits", "femnist", "quadratic", "stackoverflow_tp", "shakespeare", "s
 
 
 @pytest.mark.parametrize("tasks", [TASKS[:2], pytest.param(TASKS[2:], marks=pytest.mark.full)])
-def test_one_sum_a_round_and_nothing_else(tasks):
+def test_one_all_reduce_per_round_and_no_other_collective(tasks):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *tasks],
         capture_output=True,
@@ -50,11 +50,11 @@ def test_one_sum_a_round_and_nothing_else(tasks):
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert {*found} == {*tasks}
-    told = 2 * DEVICES  # each client's loss and norm, of as many clients as devices divide
+    metrics = 2 * DEVICES  # each client's loss and norm, of as many clients as devices divide
     for name, (size, programs) in found.items():
         assert len(programs) == (5 if name == "digits" else 2)
         for seen in programs.values():
-            assert seen == [["all_reduce", size + told]]
+            assert seen == [["all_reduce", size + metrics]]
 
 
 def test_collectives_are_found_in_lowered_and_in_compiled_text():

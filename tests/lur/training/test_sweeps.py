@@ -38,7 +38,7 @@ def swept(sweep, memory=2**30, chunk=7, task=TASK):
 def test_every_cell_is_its_own_run(memory, group_size):
     """In one program, in two groups, and one after another."""
     if group_size == 3:
-        sizes = {"cells": 6, "clients_at_once": 3, "state_bytes": 0, "memory": 10**9}
+        sizes = {"cells": 6, "concurrent_clients": 3, "state_bytes": 0, "memory": 10**9}
         need = choose_group_size(jnp.zeros(20), **sizes)[1]
         memory = int(4 * float(need.split()[1]) * 2**20)
     assert plan_sweep(SWEEP, TASK, memory).cells_per_group == group_size
@@ -140,7 +140,7 @@ def test_the_group_size_depends_on_model_and_memory():
 
     def size(params, memory, state_bytes=400, **options):
         return choose_group_size(
-            params, cells=54, clients_at_once=10, state_bytes=state_bytes, memory=memory, **options
+            params, cells=54, concurrent_clients=10, state_bytes=state_bytes, memory=memory, **options
         )
 
     assert size(small, 2**30)[0] == 54
