@@ -131,7 +131,7 @@ except ModuleNotFoundError as error:
         (["verify"], "cli", 'lur verify needs tyro: pip install "lur-jax[cli]"'),
         (["--help"], "cli", 'lur --help needs tyro: pip install "lur-jax[cli]"'),
         (["verify"], "exact", 'lur verify needs python-flint: pip install "lur-jax[exact]"'),
-        (["train", "quadratic", "--rounds", "1"], "models", 'lur.models needs flax: pip install "lur-jax[models]"'),
+        (["train", "digits", "--rounds", "1"], "models", 'lur.models needs flax: pip install "lur-jax[models]"'),
         (
             ["train", "digits", "--rounds", "1"],
             "data",
