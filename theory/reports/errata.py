@@ -154,7 +154,7 @@ def _entry(row: dict[str, Any]) -> Entry:
     facts: list[tuple[str, list[str | Display]]] = [
         ("printed", [row["statement"]]),
         ("assumed", ["; ".join(row["assumptions"])]),
-        ("convention" if row["verdict"] == "DEFINITION" else "true", [row["corrected"]]),
+        ("read as" if row["verdict"] == "DEFINITION" else "true", [row["corrected"]]),
         ("fails at", _counterexample(row["counterexample"]) if row["counterexample"] else [""]),
         ("how tight", [_tightness(row)]),
         ("checked", [findings_line]),
