@@ -17,15 +17,15 @@ TINY = Effort((0.1, 0.3, 0.9, 1.5), (2, 5), restarts=4, steps=40)
 SLOW = space("A gamma", ({"d": 1, "n": 2, "K": 2},), edge=inverse_KL)
 
 
-def _planted(monkeypatch, left, right, where=SLOW, **options):
-    claim = Claim("X", "planted", 1, r"$\gamma L \leq 1$", (Trial(where, left, right, "<="),), "HOLDS", **options)
+def _with_planted_claim(monkeypatch, left, right, space=SLOW, **options):
+    claim = Claim("X", "planted", 1, r"$\gamma L \leq 1$", (Trial(space, left, right, "<="),), "HOLDS", **options)
     monkeypatch.setattr(tightness, "find", lambda id: claim)
     return claim
 
 
 @pytest.mark.promote
 def test_known_ratios_and_ranges(tmp_path):
-    """Lemma QA_structure_fedavg is reached at every gamma < 1/L, by the client with the largest curvature."""
+    """Lemma QA_structure_fedavg is attained at every gamma < 1/L, by the client with the largest curvature."""
     lines = []
     paths = atlas.draw(tmp_path, style=plots, ids=["L9", "L5"], effort=TINY, report=lines.append)
     assert [path.name for path in paths] == ["atlas.csv", "atlas.md", "atlas.html"]
@@ -47,9 +47,9 @@ def test_known_ratios_and_ranges(tmp_path):
 
 
 @pytest.mark.promote
-def test_gamma_is_held(monkeypatch):
+def test_gamma_L_is_held_fixed(monkeypatch):
     """A ratio that is gamma L itself, in a range that ends at 1 / K."""
-    _planted(monkeypatch, lambda xp, I: I.gamma * xp.maximum(*I.A.ravel()), lambda xp, I: 1.0)
+    _with_planted_claim(monkeypatch, lambda xp, I: I.gamma * xp.maximum(*I.A.ravel()), lambda xp, I: 1.0)
     cells = tightness.chart(Panel("X", "printed", 0), TINY)
     found = {(cell.K, cell.gamma_L): cell.ratio for cell in cells}
     assert [key for key, ratio in found.items() if ratio is not None] == [(2, 0.1), (2, 0.3), (5, 0.1)]
@@ -58,7 +58,7 @@ def test_gamma_is_held(monkeypatch):
 
 @pytest.mark.promote
 def test_two_rates(monkeypatch):
-    """Without a gamma the first rate is on the axis, and a rate made from it is the pursuer's to choose."""
+    """Without a gamma the first rate is on the axis, and a rate derived from it is free."""
     rates = space(
         "A",
         ({"d": 1, "n": 1, "K": 2},),
@@ -67,7 +67,7 @@ def test_two_rates(monkeypatch):
             "gamma1": lambda raw, built, dims: built["gamma2"] * jax.nn.sigmoid(raw),
         },
     )
-    _planted(monkeypatch, lambda xp, I: I.gamma1, lambda xp, I: I.gamma2, rates)
+    _with_planted_claim(monkeypatch, lambda xp, I: I.gamma1, lambda xp, I: I.gamma2, rates)
     assert tightness.rate_of(rates) == "gamma2"
     cells = tightness.chart(Panel("X", "printed", 0), TINY._replace(steps=100))
     assert [cell.ratio is None for cell in cells] == [False, False, False, True] * 2
@@ -76,27 +76,27 @@ def test_two_rates(monkeypatch):
 
 @pytest.mark.promote
 def test_sides_that_both_vanish_are_not_tight(monkeypatch):
-    _planted(monkeypatch, lambda xp, I: 1e-12 * I.gamma, lambda xp, I: 2e-12 * I.gamma)
+    _with_planted_claim(monkeypatch, lambda xp, I: 1e-12 * I.gamma, lambda xp, I: 2e-12 * I.gamma)
     cells = tightness.chart(Panel("X", "printed", 0), TINY)
     assert max(cell.ratio for cell in cells if cell.ratio is not None) < 1e-8
 
 
 @pytest.mark.promote
 def test_a_violation_that_is_only_rounding_is_not_drawn(monkeypatch):
-    """(1 + t) - 1 <= t for a t of rounding's size: in floating point the left side is larger."""
+    """(1 + t) - 1 <= t for a t as small as a rounding error: in floating point the left side is larger."""
 
     def left(xp, I):
         one = I.A.max() / I.A.max()  # which the compiler does not see through
         return (one + I.gamma * I.A.max() / 10**15) - one
 
-    _planted(monkeypatch, lambda xp, I: left(xp, I) * 10**15, lambda xp, I: I.gamma * I.A.max())
+    _with_planted_claim(monkeypatch, lambda xp, I: left(xp, I) * 10**15, lambda xp, I: I.gamma * I.A.max())
     cells = tightness.chart(Panel("X", "printed", 0), TINY._replace(gamma_L=(0.15, 0.19)))
     assert [cell.ratio for cell in cells] == [None] * 4
 
 
 @pytest.mark.promote
-def test_a_violation_with_nothing_on_the_right_is_seen(monkeypatch):
-    _planted(monkeypatch, lambda xp, I: I.gamma * I.A.max(), lambda xp, I: 0 * I.gamma)
+def test_a_violation_of_a_zero_bound_is_drawn(monkeypatch):
+    _with_planted_claim(monkeypatch, lambda xp, I: I.gamma * I.A.max(), lambda xp, I: 0 * I.gamma)
     cells = tightness.chart(Panel("X", "printed", 0), TINY)
     assert min(cell.ratio for cell in cells if cell.ratio is not None) > 1e6
 
@@ -137,7 +137,7 @@ def test_sizes():
         (2e12, "2e12"),
     ],
 )
-def test_short(ratio, shown):
+def test_short_ratio(ratio, shown):
     assert atlas.short_ratio(ratio) == shown
 
 

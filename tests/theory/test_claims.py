@@ -1,4 +1,4 @@
-"""Every claim on trial, quick budget; the exhaustive one behind `-m full`."""
+"""Every claim on trial with the quick budget; with the exhaustive one under `-m full`."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def test_a_planted_falsehood_is_refuted_exactly():
 
 
 @pytest.mark.promote
-def test_the_true_form_of_it_is_not():
+def test_the_true_form_is_not_refuted():
     result = try_claim(_claim(lambda xp, I: I.gamma * _largest(xp, I), lambda xp, I: xp.array("1")[()], "<="))
     assert result.verdict == "HOLDS"
     assert 0.99 < result.evidence.ratio <= 1
@@ -107,7 +107,7 @@ def test_all_claims_of_the_published_list_are_on_trial(published):
 
 
 def test_verdicts_on_record_are_the_published_ones(published):
-    """First word by first word; the OPEN ones are ours, and a few words of theirs have no verdict of ours."""
+    """By their first words; OPEN ones have no published verdict, and a few words translate to one of ours."""
     claims, _ = published
     ours = {"OFF": "FALSE", "For": "NEEDS", "TRUE": "HOLDS", "INCONSISTENT": "FALSE", "UNDEFINED": "DEFINITION"}
     ours |= {"BEYOND": "FALSE", "REFERENCE": "DEFINITION", "definition": "DEFINITION"}
@@ -117,7 +117,7 @@ def test_verdicts_on_record_are_the_published_ones(published):
             assert claim.expected == ours.get(word, word), claim.id
 
 
-def test_every_claim_that_does_not_hold_has_its_truth_on_trial():
+def test_every_false_claim_has_a_correction_on_trial():
     for claim in CLAIMS:
         if claim.expected in ("FALSE", "TYPO", "NEEDS"):
             assert claim.corrected, claim.id

@@ -9,7 +9,7 @@ import pytest
 
 import theory
 from tests.theory.evaluate.inputs import array, messages_of, number, problem_of
-from tests.theory.tables import PROBLEMS
+from tests.theory.published_paper import PROBLEMS
 from theory import convergence, exact
 from theory.claims.outsized_importance import moments
 
@@ -149,7 +149,7 @@ INSTANCES = [
 
 
 def check(id, instance, problems):
-    """Every expected quantity, to 1e-12 relative."""
+    """Asserts every expected quantity to 1e-12 relative."""
     found = EVALUATE[id](instance["inputs"], problems)
     for name, value in instance["expected"].items():
         expected = float(value) if isinstance(value, bool) else array(value)
@@ -159,12 +159,12 @@ def check(id, instance, problems):
 
 
 @pytest.mark.parametrize(("id", "instance"), INSTANCES, ids=[id for id, _ in INSTANCES])
-def test_our_table(id, instance):
+def test_instances_of_the_table(id, instance):
     check(id, instance, PROBLEMS)
 
 
 @pytest.mark.parametrize("id", EVALUATE)
-def test_published_file(id, published):
+def test_instances_of_the_published_file(id, published):
     claims, problems = published
     assert claims[id]["instances"]
     for instance in claims[id]["instances"]:
@@ -177,7 +177,7 @@ P2 = theory.Problem(*(array(PROBLEMS["P2"][name]) for name in ("A", "c", "p")))
 
 @pytest.mark.parametrize(("M", "sampling"), [(1, "iid"), (2, "iid"), (2, "without replacement"), (3, "full")])
 def test_moments_are_those_of_every_possible_run(M, sampling):
-    """All choices of clients over three rounds, with gamma_t and eta_t of their own."""
+    """All choices of clients over three rounds, each with its own gamma_t and eta_t."""
     gammas, etas, theta, x1 = (0.3, 0.2, 0.1), (0.1, 0.05, 0.2), (1.0, 0.5, 2.0), np.array([2.0])
     choices = {
         "iid": list(itertools.product(range(3), repeat=M)),
@@ -200,7 +200,7 @@ def test_moments_are_those_of_every_possible_run(M, sampling):
     )
 
 
-def test_noise_of_any_theta_is_that_of_every_possible_message():
+def test_update_noise_is_that_of_every_possible_update():
     client = {"A_z": [[["2", "1"], ["1", "3"]]] * 2, "c_z": [["1", "0"], ["-1", "2"]], "p": ["1/3", "2/3"]}
     theta = (1.0, 2.0, 0.5)
     sent, probability = messages_of({"client": client, "gamma": "1/5", "x": ["1", "2"], "B": 1}, theta)
@@ -211,7 +211,7 @@ def test_noise_of_any_theta_is_that_of_every_possible_message():
 
 
 @pytest.mark.parametrize("sampling", ["iid", "full"])
-def test_moments_settle_at_the_stationary_covariance(sampling):
+def test_moments_converge_to_the_stationary_covariance(sampling):
     theta, optimum = (1.0, 1.0), theory.surrogate_minimizer(P2, 0.25, (1.0, 1.0))
     options = {"M": 2, "sampling": sampling, "noise": np.diag([1.0, 0.5])}
     found = convergence.moments(P2, np.ones(2), 0.25, theta, 0.1, 400, about=optimum, **options)
@@ -221,7 +221,7 @@ def test_moments_settle_at_the_stationary_covariance(sampling):
 
 @pytest.mark.parametrize("slower", [False, True])
 @pytest.mark.parametrize(("M", "sampling"), [(1, "iid"), (3, "full")])
-def test_theorem_8_repaired_bounds_what_happens(slower, M, sampling):
+def test_repaired_theorem_8_bounds_the_exact_error(slower, M, sampling):
     K, rounds, x = 20, 200, np.array([1.0, -1.0])
     options = {"M": M, "sampling": sampling, "noise": np.eye(2)}
     gamma, eta = convergence.decaying_schedule(P2, K, rounds, slower=slower)
@@ -241,7 +241,7 @@ def test_theorem_8_as_printed_fails_for_many_local_steps():
     np.testing.assert_allclose([errors[-1], printed], [0.0126475495426, 0.0125832878209], rtol=1e-11)
 
 
-def test_the_claims_carry_the_same_recursion():
+def test_the_claims_use_the_same_recursion():
     """`theory.claims.outsized_importance.moments` in fractions against `theory.convergence` in floats."""
     fields = {name: exact.array(PROBLEMS["P2"][name]) for name in ("A", "c", "p")}
     I = SimpleNamespace(
@@ -268,7 +268,7 @@ def test_the_claims_carry_the_same_recursion():
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "message"),
     [
         ({"M": 0}, "M must be an integer >= 1"),
         ({"M": 2, "sampling": "without replacement"}, "needs a uniform p"),
@@ -276,8 +276,8 @@ def test_the_claims_carry_the_same_recursion():
         ({"noise": np.eye(3)}, "noise must be covariances"),
     ],
 )
-def test_what_cannot_be_is_refused(options, complaint):
-    with pytest.raises(ValueError, match=complaint):
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         convergence.mean_square_error(P2, np.ones(2), 0.1, (1.0,), 0.1, 1, **options)
 
 

@@ -1,4 +1,4 @@
-"""Section 6 against plain numpy transcriptions of its formulas, and the bounds against the distances they bound."""
+"""Section 6 against numpy transcriptions of its formulas, and the bounds against the distances they bound."""
 
 import jax
 import numpy as np
@@ -17,24 +17,24 @@ seeds, steps = st.integers(0, 10**6), st.sampled_from((1, 2, 3, 6))
 few = settings(deadline=None, max_examples=20)
 
 
-def plain_phi(K, lam, gamma):
+def numpy_phi(K, lam, gamma):
     return (1 - (1 - gamma * lam) ** K) / gamma if gamma else K * lam
 
 
-def plain_constants(A, c, p):
+def numpy_constants(A, c, p):
     eigenvalues = np.linalg.eigvalsh(A)
     sigma_A = np.sqrt(sum(p[i] * np.linalg.norm(A[i] - np.tensordot(p, A, 1), 2) ** 2 for i in range(len(p))))
     sigma_c = np.sqrt(sum(p[i] * np.linalg.norm(c[i] - p @ c) ** 2 for i in range(len(p))))
     return eigenvalues.min(), eigenvalues.max(), sigma_A, sigma_c
 
 
-def plain_hessians(A, gamma, theta):
+def numpy_hessians(A, gamma, theta):
     identity = np.eye(A.shape[-1])
     return [sum(t * np.linalg.matrix_power(identity - gamma * A_i, k) for k, t in enumerate(theta)) @ A_i for A_i in A]
 
 
-def plain_minimizer(A, c, p, gamma, theta):
-    weighted = [p_i * H for p_i, H in zip(p, plain_hessians(A, gamma, theta), strict=True)]
+def numpy_minimizer(A, c, p, gamma, theta):
+    weighted = [p_i * H for p_i, H in zip(p, numpy_hessians(A, gamma, theta), strict=True)]
     return np.linalg.solve(sum(weighted), sum(H @ c_i for H, c_i in zip(weighted, c, strict=True)))
 
 
@@ -48,13 +48,13 @@ def instance(seed, part):
 @given(seeds, st.integers(1, 63), st.sampled_from(THETAS))
 def test_theorem_3(seed, part, theta):
     (A, c, p), problem, gamma = instance(seed, part)
-    mu, L, sigma_A, sigma_c = plain_constants(A, c, p)
+    mu, L, sigma_A, sigma_c = numpy_constants(A, c, p)
 
     def s(lam):
         return sum(t * (1 - gamma * lam) ** k for k, t in enumerate(theta))
 
     distance = float(theory.minimizer_distance(problem, gamma, theta))
-    shift = plain_minimizer(A, c, p, gamma, theta) - plain_minimizer(A, c, p, 0.0, (1.0,))
+    shift = numpy_minimizer(A, c, p, gamma, theta) - numpy_minimizer(A, c, p, 0.0, (1.0,))
     np.testing.assert_allclose(theory.minimizer_shift(problem, gamma, theta), shift, rtol=1e-8, atol=1e-12)
     assert distance == pytest.approx(np.linalg.norm(shift), rel=1e-8, abs=1e-12)
     chi, chi_mu = s(L) / sum(theta), s(L) / s(mu)
@@ -77,8 +77,8 @@ def test_theorem_3(seed, part, theta):
 @given(seeds, st.integers(0, 64), steps)
 def test_theorem_4(seed, part, K):
     (A, c, p), problem, gamma = instance(seed, part)
-    mu, L, sigma_A, sigma_c = plain_constants(A, c, p)
-    phi_L, phi_mu = plain_phi(K, L, gamma), plain_phi(K, mu, gamma)
+    mu, L, sigma_A, sigma_c = numpy_constants(A, c, p)
+    phi_L, phi_mu = numpy_phi(K, L, gamma), numpy_phi(K, mu, gamma)
     printed = float(theory.fedavg_distance_bound(problem, gamma, K))
     vanishing = float(theory.fedavg_heterogeneity_bound(problem, gamma, K))
     assert printed == pytest.approx(sigma_c * (1 + sigma_A / mu) * (K * L - phi_L) / phi_mu, rel=1e-9, abs=1e-12)
@@ -95,15 +95,15 @@ def test_theorem_4(seed, part, K):
 @given(seeds, st.integers(0, 64), st.integers(0, 64), steps)
 def test_theorem_5(seed, one, other, K):
     (A, c, p), problem, _ = instance(seed, 0.0)
-    mu, L, _, sigma_c = plain_constants(A, c, p)
+    mu, L, _, sigma_c = numpy_constants(A, c, p)
     gamma1, gamma2 = sorted((one / 64 / L, other / 64 / L))
     theta = (1.0,) * K
-    (L1, L2), (mu1, mu2) = ([plain_phi(K, lam, gamma) for gamma in (gamma1, gamma2)] for lam in (L, mu))
+    (L1, L2), (mu1, mu2) = ([numpy_phi(K, lam, gamma) for gamma in (gamma1, gamma2)] for lam in (L, mu))
     bound = float(theory.gamma_distance_bound(problem, gamma1, gamma2, K))
     linear = float(theory.gamma_distance_linear_bound(problem, gamma1, gamma2, K))
     assert bound == pytest.approx(sigma_c * (1 + L2 / mu2) * (L1 - L2) / mu1, rel=1e-9, abs=1e-12)
     assert linear == pytest.approx(K * sigma_c * L**3 / mu**2 * (gamma2 - gamma1), rel=1e-12)
-    shift = plain_minimizer(A, c, p, gamma2, theta) - plain_minimizer(A, c, p, gamma1, theta)
+    shift = numpy_minimizer(A, c, p, gamma2, theta) - numpy_minimizer(A, c, p, gamma1, theta)
     distance = float(theory.minimizer_distance(problem, gamma2, theta, gamma1))
     assert distance == pytest.approx(np.linalg.norm(shift), rel=1e-8, abs=1e-12)
     optimal = float(theory.instance_optimal_distance_bound(problem, gamma2, theta, gamma1))
@@ -135,7 +135,7 @@ def test_the_instance_optimal_bound_is_attained(theta, start):
     gamma = 0.4
 
     def scaled(gamma):
-        hessians = np.array(plain_hessians(A, gamma, theta))
+        hessians = np.array(numpy_hessians(A, gamma, theta))
         return np.linalg.solve(np.tensordot(p, hessians, 1), hessians)
 
     W = scaled(gamma) - scaled(start)
@@ -148,7 +148,7 @@ def test_the_instance_optimal_bound_is_attained(theta, start):
 
 @pytest.mark.parametrize("exponent", [1, 4, 8, 16, 40, 200])
 @pytest.mark.parametrize("theta", THETAS)
-def test_small_gammas_keep_their_digits(exponent, theta):
+def test_distances_stay_accurate_for_small_gamma(exponent, theta):
     """Distance and bounds from gamma = 2^-exponent to 1e-13 relative, against exact fractions."""
     A, c, p = np.array([[[2, 1], [1, 3]], [[1, 0], [0, 4]]]) / 4, np.array([[1.0, 0.0], [-1.0, 2.0]]), [0.25, 0.75]
     problem, gamma = theory.Problem(A, c, p), 0.5**exponent
@@ -198,7 +198,7 @@ def test_inverse_gap(seed):
 @given(seeds, st.integers(0, 64), steps)
 def test_condition_bounds(seed, part, K):
     (A, c, p), problem, gamma = instance(seed, part)
-    mu, L, _, _ = plain_constants(A, c, p)
+    mu, L, _, _ = numpy_constants(A, c, p)
     for theta, bound, rate in (
         ((1.0,) * K, theory.fedavg_condition_bound, gamma),
         ((0.0,) * (K - 1) + (1.0,), theory.fomaml_condition_bound, gamma / K),

@@ -1,4 +1,4 @@
-"""The errata: rendered mathematics, counterexamples in fractions, and nothing of a row that a browser would run."""
+"""The errata: rendered mathematics, counterexamples in fractions, and no script from a row."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ FALSE = {
 
 
 class Elements(HTMLParser):
-    """What a browser would make of a page."""
+    """The elements and attributes that a browser would see."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +39,7 @@ class Elements(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-def test_both_pages_say_what_is_printed_what_is_true_and_where_it_fails(tmp_path):
+def test_both_pages_show_printed_and_true_form_and_counterexample(tmp_path):
     paths = errata.write([ROW, ROW | FALSE], tmp_path / "new" / "folder", full=True, seed=7)
     assert [path.name for path in paths] == ["errata.md", "errata.html"]
     markdown, page = (path.read_text() for path in paths)
@@ -67,7 +67,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_nothing_of_a_row_is_run(tmp_path):
+def test_rows_cannot_inject_scripts(tmp_path):
     attack = "<script>alert(1)</script> $\\text{<script>}$ $\\href{javascript:alert(1)}{x}$ $</math><img src=x>$ \"'>"
     fields = {name: attack for name in ("id", "label", "statement", "corrected", "note")}
     row = ROW | FALSE | fields | {"assumptions": [attack], "findings": [attack]}
@@ -98,7 +98,7 @@ def test_all_mathematics_of_the_claims_is_rendered():
 
 
 @pytest.mark.parametrize("latex", [r"\nosuchcommand x", "{", r"\frac{1}{2", r"\href{a}{b}\norm{x}"])
-def test_what_cannot_be_typeset_is_refused_and_shown_as_it_is(latex):
+def test_unreadable_mathematics_is_refused_and_shown_as_code(latex):
     with pytest.raises(typeset.Unreadable, match="mathematics must"):
         typeset.mathml(latex)
     assert typeset.to_html(f"${latex}$").startswith("<code>")
@@ -146,19 +146,19 @@ def _verify(*arguments):
     return subprocess.run([*LUR, "verify", *arguments], capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_the_command_writes_the_sheet_after_the_verdicts(tmp_path):
-    done = _verify("--claim", "L5", "--seed", "3", "--errata", str(tmp_path / "sheet"))
+def test_verify_writes_the_errata_after_the_verdicts(tmp_path):
+    done = _verify("--claim", "L5", "--seed", "3", "--errata", str(tmp_path / "errata"))
     assert done.returncode == 0, done.stderr
-    paths = [str(tmp_path / "sheet" / name) for name in ("errata.md", "errata.html")]
+    paths = [str(tmp_path / "errata" / name) for name in ("errata.md", "errata.html")]
     assert done.stdout.splitlines()[-2:] == paths
-    markdown = (tmp_path / "sheet" / "errata.md").read_text()
+    markdown = (tmp_path / "errata" / "errata.md").read_text()
     assert "Line 482: L5 FALSE" in markdown
     assert "Seed: 3." in markdown
-    assert sorted(path.name for path in (tmp_path / "sheet").iterdir()) == ["errata.html", "errata.md"]
+    assert sorted(path.name for path in (tmp_path / "errata").iterdir()) == ["errata.html", "errata.md"]
 
 
 @pytest.mark.parametrize("option", ["--errata", "--atlas", "--figures"])
-def test_a_folder_that_cannot_be_is_refused_before_anything_runs(option, tmp_path):
+def test_an_impossible_folder_is_refused_before_anything_runs(option, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     for folder, message in ((file, "must name a folder, got the file"), (file / "below", "nothing can be created in")):
@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_is_refused_before_anything_runs(option, tmp_pat
         assert done.stdout == ""
 
 
-def test_an_atlas_of_nothing_is_refused_before_anything_runs(tmp_path):
+def test_an_empty_atlas_is_refused_before_anything_runs(tmp_path):
     done = _verify("--claim", "L5", "--atlas", str(tmp_path / "atlas"))
     assert done.returncode == 2
     assert "--atlas must have a claim with an inequality in gamma, got only L5" in done.stderr
@@ -177,7 +177,7 @@ def test_an_atlas_of_nothing_is_refused_before_anything_runs(tmp_path):
 
 
 @pytest.mark.parametrize("when", ["verdicts", "atlas"])
-def test_an_interrupted_command_writes_neither(when, tmp_path, monkeypatch):
+def test_an_interrupted_verify_writes_nothing(when, tmp_path, monkeypatch):
     from lur.cli.verify import verify
     from theory.reports import atlas
     from theory.trials import verify as trial

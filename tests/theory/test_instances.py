@@ -3,7 +3,7 @@
 import pytest
 
 from tests.theory.evaluate import EVALUATE, check
-from tests.theory.tables import INSTANCES, PROBLEMS
+from tests.theory.published_paper import INSTANCES, PROBLEMS
 
 pytestmark = pytest.mark.x64
 
@@ -11,12 +11,12 @@ CONVERGENCE = {"L19", "T6", "T7", "C6"}  # in test_convergence
 
 
 @pytest.mark.parametrize(("id", "instance"), INSTANCES, ids=[f"{id}-{i}" for i, (id, _) in enumerate(INSTANCES)])
-def test_our_table(id, instance):
+def test_instances_of_the_table(id, instance):
     check(id, instance, PROBLEMS)
 
 
 @pytest.mark.parametrize("id", EVALUATE)
-def test_published_file(id, published):
+def test_instances_of_the_published_file(id, published):
     claims, problems = published
     assert claims[id]["instances"]
     for instance in claims[id]["instances"]:
@@ -24,18 +24,18 @@ def test_published_file(id, published):
 
 
 def test_every_published_claim_is_reproduced(published):
-    """All ids with instances, but for those beyond the paper (B...); our own table has each of them as well."""
+    """All ids with instances, except those beyond the paper (B...)."""
     claims, _ = published
     of_the_paper = {id for id, claim in claims.items() if claim["instances"] and not id.startswith("B")}
     assert of_the_paper == EVALUATE.keys() | CONVERGENCE
 
 
-def test_our_table_has_every_id():
+def test_the_table_has_every_id():
     assert {id for id, _ in INSTANCES} == EVALUATE.keys()
 
 
-def test_a_wrong_number_is_noticed():
-    """By 1e-11 relative, in a small one as in a large one, and anything but 0 for 0."""
+def test_check_refuses_wrong_numbers_and_shapes():
+    """An error of 1e-11 relative in a small number, a nonzero number for 0, and a wrong shape."""
     instance = {"inputs": {"K": 1, "lam": "1e-20", "gamma": "0"}, "expected": "1.00000000001e-20"}
     with pytest.raises(AssertionError, match="relative error 1e-11"):
         check("D5", instance, PROBLEMS)

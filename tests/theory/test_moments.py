@@ -1,4 +1,4 @@
-"""Exact second moments where examples differ in A_z, against every possible run; B, and the long run."""
+"""Exact second moments if examples differ in A_z, against every possible run; batch sizes; the stationary error."""
 
 import itertools
 
@@ -18,7 +18,7 @@ EXAMPLES = theory.StochasticProblem(
 
 
 def outcomes(problem, x, gamma, theta, B):
-    """Every (client, message) from x with its probability, in plain numpy: Algorithm 2 on every draw."""
+    """Every update of every client from x with its probability, in numpy: Algorithm 2 on every draw."""
     A_z, c_z, p_z, p = (np.asarray(v) for v in (problem.A_z, problem.c_z, problem.p_z, problem.p))
     for i in range(len(p)):
         for draw in itertools.product(range(p_z.shape[1]), repeat=len(theta) * B):
@@ -42,14 +42,14 @@ def test_examples_of_any_curvature_against_every_possible_run(B):
     np.testing.assert_allclose(found.second[-1], np.einsum("s,si,sj->ij", P, x, x), rtol=1e-12)
 
 
-def test_two_independent_clients_halve_what_is_random():
+def test_two_independent_clients_halve_the_covariance():
     """M = 2 drawn iid, one round: Cov(x_2) is half that of M = 1, since both start at the same x."""
     options = {"gamma": 0.3, "theta": (1.0, 0.5), "eta": 0.1, "rounds": 1}
     one, two = (moments.moments(EXAMPLES, np.ones(2), M=M, **options).covariance[-1] for M in (1, 2))
     np.testing.assert_allclose(two, one / 2, rtol=1e-11)
 
 
-def test_message_covariance_is_that_of_every_message():
+def test_message_covariance_is_that_of_every_possible_update():
     x = np.array([1.0, -2.0])
     found = moments.message_covariance(EXAMPLES, x, 0.3, (1.0, 0.5, 2.0), 1)
     for i in range(2):
@@ -58,8 +58,8 @@ def test_message_covariance_is_that_of_every_message():
         np.testing.assert_allclose(found[i], expected, rtol=1e-12)
 
 
-def test_examples_alike_in_curvature_are_additive_noise():
-    """Two paths to the same number: the recursion of `message_noise` and that of the examples."""
+def test_examples_of_equal_curvature_are_additive_noise():
+    """The recursions of `message_noise` and of the examples give the same number."""
     A = np.array([[2.0, 0.5], [0.5, 1.0]])
     c_z = np.array([[1.0, -1.0], [0.0, 2.0]])
     p_z = np.array([0.25, 0.75])
@@ -73,13 +73,13 @@ def test_examples_alike_in_curvature_are_additive_noise():
 
 
 @pytest.mark.parametrize("sampling", ["iid", "full"])
-def test_moments_settle_at_the_stationary_error(sampling):
+def test_moments_converge_to_the_stationary_error(sampling):
     options = {"gamma": 0.2, "theta": (1.0, 0.5), "eta": 0.2, "M": 2, "B": 2, "sampling": sampling}
     found = moments.mean_square_error(EXAMPLES, x=np.ones(2), rounds=400, **options)
     np.testing.assert_allclose(found[-1], moments.stationary_mean_square_error(EXAMPLES, **options), rtol=1e-10)
 
 
-def test_what_cannot_be_is_refused():
+def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="noise must be None for a StochasticProblem"):
         moments.moments(EXAMPLES, np.ones(2), 0.1, (1.0,), 0.1, 1, noise=np.eye(2))
     with pytest.raises(ValueError, match="B must be an integer >= 1, got 0"):

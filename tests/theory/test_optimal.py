@@ -32,7 +32,7 @@ def test_two_steps_have_a_closed_form(kappa, share):
 @example(K=5, kappa=2.0, share=1.0, theta=[0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])  # lambda s(lambda) decreases
 @example(K=3, kappa=2.0, share=1e-300, theta=[1.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 def test_no_theta_is_better_than_the_best(K, kappa, share, theta):
-    """Nor better than Chebyshev; and kappa~ >= kappa chi_mu for all, with equality where lambda s(lambda) increases."""
+    """Nor better than Chebyshev; kappa~ >= kappa chi_mu for all, with equality if lambda s(lambda) increases."""
     mu, L, gamma = 1.0, kappa, share / kappa
     best = theory.optimal_theta(mu, L, gamma, K)
     assert best.condition_number >= float(methods.chebyshev_condition(mu, L, K)) * (1 - 1e-9)
@@ -45,7 +45,7 @@ def test_no_theta_is_better_than_the_best(K, kappa, share, theta):
         np.testing.assert_allclose(found, law, rtol=1e-9)
 
 
-def test_a_floor_leaves_theta_open():
+def test_optimal_theta_is_not_unique_with_a_bound():
     """mu = 1, L = 10, gamma = 1/20, K = 5, chi_mu >= 1/2: kappa chi_mu = 5 is reached by a whole family of Theta,
     by the published one and by ours, which differ in the fourth digit."""
     ours = theory.optimal_theta(1.0, 10.0, 0.05, 5, chi_mu_min=0.5)
@@ -58,13 +58,13 @@ def test_a_floor_leaves_theta_open():
 
 
 @pytest.mark.parametrize("floor", [0.3, 0.5, 0.9])
-def test_a_floor_on_chi_mu_costs_what_the_law_says(floor):
+def test_a_bound_on_chi_mu_gives_the_condition_number_of_the_law(floor):
     found = theory.optimal_theta(1.0, 10.0, 0.05, 5, chi_mu_min=floor)
     assert found.chi_mu >= floor * (1 - 1e-9)
     np.testing.assert_allclose(found.condition_number, 10 * floor, rtol=1e-5)
 
 
-def test_what_cannot_be_is_refused():
+def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="K must be an integer >= 1"):
         theory.optimal_theta(1.0, 2.0, 0.1, 0)
     with pytest.raises(ValueError, match="chi_mu_min must be in"):
@@ -75,8 +75,8 @@ def test_what_cannot_be_is_refused():
         theory.optimal_theta(1.0, 2.0, -0.1, 2)
 
 
-def wins(problem):
-    """The gradient against 25 x 25 cells: never worse, by each of its three answers."""
+def check_gradient_beats_grid(problem):
+    """Asserts that none of the three optimised settings is worse than the best of 25 x 25 cells."""
     found = best_rates.compare(problem)
     noise = best_rates.NOISE * np.eye(problem.c.shape[1])
     for answer in (found.fedavg, found.best, found.unlimited):
@@ -88,17 +88,17 @@ def wins(problem):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_gradient_beats_the_grid(seed):
-    wins(best_rates.random_problem(seed))
+    check_gradient_beats_grid(best_rates.random_problem(seed))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(50))
-def test_the_gradient_beats_the_grid_on_all(seed):
-    wins(best_rates.random_problem(seed))
+def test_the_gradient_beats_the_grid_on_all_problems(seed):
+    check_gradient_beats_grid(best_rates.random_problem(seed))
 
 
-def test_the_best_rates_cannot_be_nudged():
-    """At the answer no small change of gamma or eta helps, by an error computed another way."""
+def test_the_best_rates_are_a_local_minimum():
+    """No small change of gamma or eta lowers the error, computed independently."""
     problem = best_rates.one_dimensional()
     found = theory.optimal_rates(problem, 8, 3, 2, theta=(1.0,) * 5, noise=[[0.05]])
 

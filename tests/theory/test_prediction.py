@@ -53,7 +53,7 @@ def test_exact_error_is_within_the_interval_of_the_simulation(name, problems):
     assert missed(0.9 * predicted) >= 3 * problems // 4
 
 
-def test_the_paper_bound_is_above_what_happens():
+def test_the_paper_bound_is_above_the_exact_error():
     problem = prediction.random_problem(0)
     setting = Setting(0.1, 0.05, (1.0,) * 3, 2, 1, 30)
     bound = prediction.bound(problem, np.ones(3), setting, np.eye(3))

@@ -19,7 +19,7 @@ from theory.spectrum import geometric_sum
 thetas = st.lists(st.floats(0, 3), min_size=1, max_size=8)
 
 
-def plain_distortion(A, gamma, theta):
+def numpy_distortion(A, gamma, theta):
     return sum(t * np.linalg.matrix_power(np.eye(len(A)) - gamma * A, k) for k, t in enumerate(theta))
 
 
@@ -30,7 +30,7 @@ def test_distortion_is_its_definition(theta, gamma, d, seed):
     found = theory.distortion(A, gamma, theta)
     assert found.dtype == jnp.float64
     for i in range(3):
-        np.testing.assert_allclose(found[i], plain_distortion(A[i], gamma, theta), rtol=1e-11, atol=1e-11)
+        np.testing.assert_allclose(found[i], numpy_distortion(A[i], gamma, theta), rtol=1e-11, atol=1e-11)
         np.testing.assert_allclose(theory.distortion(A[i], gamma, theta), found[i], rtol=1e-13, atol=1e-13)
 
 
@@ -110,7 +110,7 @@ def test_double_precision_inside_a_single_precision_program():
 
 
 def test_theory_imports_jax_only():
-    """The witness is independent: importing it brings in neither lur nor optax nor flax."""
+    """The closed forms are independent: importing them loads neither lur nor optax nor flax."""
     program = "import sys, theory.exact, theory.maml, theory.claims; print({'lur', 'optax', 'flax'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -1,4 +1,4 @@
-"""Beyond the paper (B...): every number from the general tools, `surrogate_of` above all."""
+"""Instances beyond the paper (B...), computed by the general tools, mostly `surrogate_of`."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The inputs of a published instance as arrays, problems and weights."""
+"""Converts the inputs of a published instance to arrays, problems and weights."""
 
 from fractions import Fraction
 
@@ -18,7 +18,7 @@ def number(text):
 
 
 def array(nested):
-    """Nested lists of numbers in text as a float64 array."""
+    """Nested lists of numbers as strings, as a float64 array."""
     return np.vectorize(number, otypes=[float])(np.asarray(nested, dtype=object))
 
 
@@ -26,8 +26,8 @@ def matrix(value):
     """A matrix from nested lists, from 'diag(1,2)' or from one number."""
     if isinstance(value, str) and value.startswith("diag("):
         return np.diag(array(value[5:-1].split(",")))
-    found = array(value)
-    return found.reshape(1, 1) if found.ndim == 0 else found
+    entries = array(value)
+    return entries.reshape(1, 1) if entries.ndim == 0 else entries
 
 
 def problem_of(entry):
@@ -35,7 +35,7 @@ def problem_of(entry):
 
 
 def examples_of(client):
-    """A client of examples; numbers for A_z, c_z are one-dimensional, and '+-1' is 1 or -1, equally likely."""
+    """The examples of a client; scalars A_z, c_z mean d = 1, and '+-1' means 1 or -1, equally likely."""
     c_z = ["1", "-1"] if client["c_z"] == "+-1" else client["c_z"]
     A_z = client["A_z"] if "A_z" in client else [client["A"]] * len(c_z)
     p_z = client.get("p", [Fraction(1, len(c_z))] * len(c_z))
@@ -50,7 +50,7 @@ def stochastic_of(client):
 
 
 def theta_of(inputs):
-    """Theta from a list, from text such as '1:2', or Theta_{1:K}."""
+    """Theta from a list, from a string such as '1:2', or Theta_{1:K}."""
     if "Theta" not in inputs:
         return lur.theta.fedavg(inputs["K"])
     given = inputs["Theta"]

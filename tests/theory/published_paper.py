@@ -1,6 +1,6 @@
-"""A few published instances of the claims as our own table, so that the tests need no other file.
+"""A table of published instances of the paper's claims, so that the tests need no other file.
 
-Numbers are exact where they are fractions. Problems are named as in the published list.
+Fractions are exact. Problems are named as in the published list.
 """
 
 PROBLEMS = {

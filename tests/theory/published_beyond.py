@@ -1,4 +1,4 @@
-"""Published instances beyond the paper (B...) as our own table: exact where they are fractions."""
+"""A table of published instances beyond the paper (B...). Fractions are exact."""
 
 INSTANCES = [
     (
