@@ -131,7 +131,7 @@ def test_the_same_client_in_lur_converges_to_the_minimizer_of_its_surrogate():
     A, c, p = random_quadratic(7, 4, 3)
     client = lur_client(prox=RHO)
     surrogate = theory.surrogate_of(client, theory.Problem(A, c, p), gamma=GAMMA, steps=K)
-    method = lur.from_client(client, optax.sgd, steps=K)
+    method = lur.from_client(client, optax.sgd, local_steps=K)
     state, batches = method.init(jnp.zeros(3), GAMMA, 0.1), descent_batches(A, c, K)
     end = theory.fixed_point_of(lambda x: method.round(state._replace(params=x), batches, p)[0].params, state.params)
     close(end.state, surrogate.minimizer)
@@ -271,7 +271,7 @@ def test_verdict_names_a_loss_without_a_minimum():
 
 def test_bad_clients_and_rounds_are_refused():
     problem = theory.two_clients()
-    signs = lur_client(theta=(1.0, 1.0), step=optax.sign_sgd)
+    signs = lur_client(theta=(1.0, 1.0), client=optax.sign_sgd)
     with pytest.raises(ValueError, match="client_fn must be affine in x"):
         theory.surrogate_of(signs, problem, gamma=GAMMA, steps=2)
     with pytest.raises(ValueError, match=r"client_fn must return an update of shape \(1,\)"):
@@ -329,13 +329,12 @@ def test_fixed_point_of_a_lur_round_with_server_momentum():
     A, c, p = random_quadratic(12, 3, 2)
     method = lur.local_update(quadratic_loss, (1.0, 1.0), server=lambda rate: optax.sgd(rate, momentum=0.5))
     state, batches = method.init(jnp.zeros(2), 0.2, 0.1), descent_batches(A, c, 2)
-    memory = next(name for name in state._fields if name in ("server_state", "optimizer_state", "opt_state"))
 
     def round_fn(pair):
-        after = method.round(state._replace(params=pair[0], **{memory: pair[1]}), batches, p)[0]
-        return after.params, getattr(after, memory)
+        after = method.round(state._replace(params=pair[0], server_state=pair[1]), batches, p)[0]
+        return after.params, after.server_state
 
-    end = theory.fixed_point_of(round_fn, (state.params, getattr(state, memory)))
+    end = theory.fixed_point_of(round_fn, (state.params, state.server_state))
     close(end.state[0], theory.surrogate_minimizer(theory.Problem(A, c, p), 0.2, (1.0, 1.0)))
     assert 0 < end.radius < 1
 
