@@ -143,3 +143,58 @@ def test_a_view_gives_every_mini_batch_a_key():
     assert len(np.unique(losses(0))) == 4  # the model does not move, so the noise does
     np.testing.assert_array_equal(losses(0), losses(0))
     assert not np.intersect1d(losses(0), losses(1)).size
+
+
+def mixed_params():
+    return {
+        "hidden": jnp.asarray(weights()["hidden"]["kernel"], jnp.bfloat16),
+        "logits": jnp.asarray(weights()["logits"]["kernel"]),
+    }
+
+
+def mixed_loss(params, batch):
+    hidden = jax.nn.relu(batch["x"].astype(jnp.bfloat16) @ params["hidden"])
+    return cross_entropy(hidden.astype(jnp.float32) @ params["logits"], batch["y"])
+
+
+@pytest.mark.promote
+@pytest.mark.parametrize("layout", ["vmap", "sequential", "chunked:2"])
+def test_parameters_of_mixed_dtypes_keep_their_dtypes(layout):
+    method = lur.local_update(mixed_loss, lur.theta.fedavg(K))
+    start = method.init(mixed_params(), client_lr=0.1, server_lr=0.1)
+    state, info = method.round(start, batches(), layout=layout)
+    assert jax.tree.map(lambda leaf: leaf.dtype, state.params) == {"hidden": jnp.bfloat16, "logits": jnp.float32}
+    assert (info.loss.dtype, info.update_norm.dtype, state.client_lr.dtype) == (jnp.float32,) * 3
+    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), mixed_params())
+    reference = lur.local_update(
+        lambda params, batch: mixed_loss({**params, "hidden": params["hidden"].astype(jnp.bfloat16)}, batch),
+        lur.theta.fedavg(K),
+    )
+    expected, _ = reference.round(reference.init(wide, client_lr=0.1, server_lr=0.1), batches())
+    np.testing.assert_allclose(state.params["logits"], expected.params["logits"], rtol=0.02, atol=0.02)
+    moved = np.abs(np.asarray(state.params["hidden"] - start.params["hidden"], np.float32)).max()
+    assert moved > 0
+
+
+@pytest.mark.promote
+def test_a_run_and_a_grid_keep_mixed_dtypes():
+    data = batches()
+    store = lur.data.in_memory(
+        (str(i), {"x": data["x"][i].reshape(-1, 5), "y": data["y"][i].reshape(-1)}) for i in range(M)
+    )
+    method = lur.local_update(mixed_loss, lur.theta.fedavg(K))
+    sizes = {"rounds": 2, "clients_per_round": 2, "batch_size": B}
+    state, info = lur.run(method, method.init(mixed_params(), 0.1, 0.1), store, **sizes)
+    states, infos = lur.run_grid(method, mixed_params(), store, client_lr=[0.1], server_lr=[0.1], **sizes)
+    for params in (state.params, states.params):
+        assert (params["hidden"].dtype, params["logits"].dtype) == (jnp.bfloat16, jnp.float32)
+    np.testing.assert_allclose(np.ravel(infos.loss), info.loss, rtol=1e-2)
+
+
+def test_integer_leaves_are_refused_with_advice():
+    method = lur.local_update(mixed_loss, lur.theta.fedavg(K))
+    params = {**mixed_params(), "count": jnp.zeros((), jnp.int32)}
+    with pytest.raises(ValueError, match=r"params must be floating point, got int32 at \['count'\]") as error:
+        method.init(params, client_lr=0.1, server_lr=0.1)
+    assert "equinox.partition" in str(error.value)
+    assert "nnx.split" in str(error.value)
