@@ -1,4 +1,4 @@
-"""`lur.diagnose` on quadratics, where the answer is known, and on a loss where it is not quadratic."""
+"""`lur.diagnose` on quadratics, whose surrogate is known, and on a convex loss, against dense matrices."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ PROBLEM = theory.Problem(A, c)
 @pytest.mark.parametrize(
     ("dtype", "thetas"), [(jnp.float64, ((1.0,), (0.0, 0.0, 1.0))), (jnp.float32, ((1.0,), (1.0,) * 4))]
 )
-def test_quadratics_to_four_digits(dtype, thetas):
+def test_quadratics_agree_with_theory(dtype, thetas):
     """Eigenvalues, condition number, asymmetry and both gaps, for FOMAML and for FedAvg."""
     task = quadratic.task(A, c, dtype=dtype)
     found = lur.diagnose(task, jnp.ones(d, dtype), gammas=(0.05, 0.3), thetas=thetas, clients=n, depth=d)
@@ -42,7 +42,7 @@ def test_quadratics_to_four_digits(dtype, thetas):
 
 
 def test_fewer_lanczos_steps_bound_the_largest_eigenvalue():
-    """The Ritz value is below the true one, and within the bound that comes with it of some eigenvalue."""
+    """A Ritz value is below the largest eigenvalue, and within its error bound of some eigenvalue."""
     task = quadratic.task(A, c, dtype=jnp.float64)
     (row,) = lur.diagnose(task, jnp.zeros(d), gammas=(0.2,), thetas=((1.0, 1.0),), clients=n, depth=4)
     spectrum = np.linalg.eigvalsh(np.asarray(theory.surrogate_hessian(PROBLEM, 0.2, (1.0, 1.0))))
@@ -51,8 +51,8 @@ def test_fewer_lanczos_steps_bound_the_largest_eigenvalue():
     assert row.jacobian.largest_error > 1e-6
 
 
-def test_beyond_quadratics_against_dense_matrices():
-    """Logistic regression with different data: the Jacobian by jacfwd, Hessians by jax.hessian."""
+def test_a_convex_loss_agrees_with_dense_matrices():
+    """The Jacobian by jacfwd, Hessians by jax.hessian."""
     task = tasks.load("quadratic", clients=3, d=4, dtype=jnp.float64)
 
     def loss(x, batch):  # convex, not quadratic
@@ -62,9 +62,9 @@ def test_beyond_quadratics_against_dense_matrices():
         losses = jax.vmap(lambda A, c: loss(x, {"A": A[None], "c": c[None]}))(batch["A"], batch["c"])
         return tasks.Outcomes(losses, losses, losses)
 
-    bent = dataclasses.replace(task, outcomes=outcomes)
+    convex = dataclasses.replace(task, outcomes=outcomes)
     x, gamma, theta = jnp.array([0.5, -1.0, 2.0, 0.0]), 2.0, (1.0, 1.0, 1.0)
-    (row,) = lur.diagnose(bent, x, gammas=(gamma,), thetas=(theta,), clients=3, depth=4, probes=400)
+    (row,) = lur.diagnose(convex, x, gammas=(gamma,), thetas=(theta,), clients=3, depth=4, probes=400)
     clients = [
         {"A": A_i[None], "c": c_i[None]}
         for A_i, c_i in zip(task.store.features["A"], task.store.features["c"], strict=True)
@@ -74,13 +74,13 @@ def test_beyond_quadratics_against_dense_matrices():
     for batch in clients:
         steps = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (3, *leaf.shape)), batch)
 
-        def message(x, steps=steps):
+        def update(x, steps=steps):
             return lur.inner_loop(loss, x, steps, gamma, theta)[0]
 
         H = np.asarray(jax.hessian(loss)(x, batch))
         Q = np.asarray(theory.distortion(H, gamma, theta))
-        J, P = J + np.asarray(jax.jacfwd(message)(x)) / 3, P + Q @ H / 3
-        q = message(x)
+        J, P = J + np.asarray(jax.jacfwd(update)(x)) / 3, P + Q @ H / 3
+        q = update(x)
         gaps.append(np.linalg.norm(q - Q @ jax.grad(loss)(x, batch)) / np.linalg.norm(q))
     np.testing.assert_allclose(row.update_gap, np.mean(gaps), rtol=1e-6)
     assert row.update_gap > 0.01
@@ -91,7 +91,7 @@ def test_beyond_quadratics_against_dense_matrices():
     np.testing.assert_allclose(row.jacobian_gap, np.linalg.norm(J - P) / norm, rtol=0.2)
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_arguments_are_refused():
     task = quadratic.task(A, c, dtype=jnp.float64)
     with pytest.raises(ValueError, match="depth must be an integer >= 1, got 0"):
         lur.diagnose(task, jnp.zeros(d), depth=0)

@@ -1,4 +1,4 @@
-"""Generated datasets: the features they promise, determinism, the heterogeneity dial, and something to learn."""
+"""Generated datasets: features, determinism, heterogeneity, and structure that a model can learn."""
 
 from collections import Counter
 from itertools import islice, pairwise
@@ -16,7 +16,7 @@ def features(module, num_clients, **options):
     return [client for _, client in module.clients(num_clients, **options)]
 
 
-def same(a, b):
+def equal_features(a, b):
     return a.keys() == b.keys() and all(
         np.array_equal(a[name], b[name]) if isinstance(a[name], np.ndarray) else a[name] == b[name] for name in a
     )
@@ -40,18 +40,18 @@ def conditional_entropy(text, order):
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_same_arguments_same_clients(module):
+def test_clients_are_deterministic(module):
     one, two, other = (list(module.clients(3, seed=seed)) for seed in (5, 5, 6))
     assert [name for name, _ in one] == [name for name, _ in two]
     assert len({name for name, _ in one}) == 3
-    assert all(same(a, b) for (_, a), (_, b) in zip(one, two, strict=True))
-    assert not any(same(a, b) for (_, a), (_, b) in zip(one, other, strict=True))
+    assert all(equal_features(a, b) for (_, a), (_, b) in zip(one, two, strict=True))
+    assert not any(equal_features(a, b) for (_, a), (_, b) in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("module", STREAMS)
-def test_first_clients_do_not_depend_on_how_many_there_are(module):
+def test_the_first_clients_do_not_depend_on_the_number_of_clients(module):
     few, many = features(module, 2), list(islice(module.clients(10**6), 2))
-    assert all(same(a, b) for a, (_, b) in zip(few, many, strict=True))
+    assert all(equal_features(a, b) for a, (_, b) in zip(few, many, strict=True))
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -87,13 +87,13 @@ def test_any_heterogeneity_works(module, heterogeneity):
         (1, {"heterogeneity": "1"}, "heterogeneity must be a finite number >= 0, got '1'"),
     ],
 )
-def test_bad_arguments_are_refused_at_the_call(module, num_clients, options, message):
+def test_invalid_arguments_are_refused_before_the_first_client(module, num_clients, options, message):
     with pytest.raises(ValueError, match=message):
         module.clients(num_clients, **options)
 
 
 @pytest.mark.parametrize("module", STREAMS)
-def test_bad_number_of_examples(module):
+def test_an_invalid_number_of_examples_is_refused(module):
     with pytest.raises(ValueError, match="examples must be an integer >= 1, got 0"):
         module.clients(1, examples=0)
 
@@ -128,7 +128,7 @@ class TestHandwriting:
         assert {c for c, count in pieces.items() if count != 1} == {"i", "j"}
         assert 20 < lines.sum((1, 2)).mean() < 200
 
-    def test_dial_moves_classes_and_styles(self):
+    def test_heterogeneity_changes_classes_and_styles(self):
         mixes, styles = [], []
         for h in (0.0, 1.0, 2.0):
             clients = features(handwriting, 20, heterogeneity=h, examples=250)
@@ -139,17 +139,17 @@ class TestHandwriting:
         assert mixes[0] + 0.05 < mixes[1] < mixes[2] - 0.05
         assert 4 * styles[0] < styles[1] < styles[2]
 
-    def test_one_hand_is_more_alike_than_two(self):
-        """At heterogeneity 1 the nearest sample of the same character is the writer's own, mostly."""
+    def test_samples_of_one_writer_are_closer_than_those_of_two(self):
+        """At heterogeneity 1 the nearest sample of the same character is usually by the same writer."""
         clients = features(handwriting, 6, examples=400)
-        own = []
+        same_writer = []
         for character in range(10):
             drawn = [client["pixels"][client["label"] == character] for client in clients]
             writer = np.repeat(np.arange(6), [len(d) for d in drawn])
             flat = np.concatenate(drawn).reshape(len(writer), -1)
             gaps = ((flat[:, None] - flat) ** 2).sum(-1) + np.diag(np.full(len(flat), np.inf))
-            own.append((writer[gaps.argmin(1)] == writer).mean())
-        assert np.mean(own) > 0.7
+            same_writer.append((writer[gaps.argmin(1)] == writer).mean())
+        assert np.mean(same_writer) > 0.7
 
 
 class TestImages:
@@ -168,12 +168,12 @@ class TestImages:
         assert np.array_equal(together["image"][7], alone["image"][0])
         assert len({image.tobytes() for image in images.pool(np.arange(0, 500, 100))["image"]}) == 5
 
-    def test_heterogeneity_shares_out_the_same_pool(self):
-        """Whatever the dial, the union of the clients is the same set of images."""
+    def test_heterogeneity_does_not_change_the_pool(self):
+        """The union of the clients is the same set of images at every heterogeneity."""
         pools = [np.sort(np.concatenate(images.allocation(5, heterogeneity=h))) for h in (0.0, 1.0, 3.0)]
         assert all(np.array_equal(pool, np.arange(500)) for pool in pools)
 
-    def test_dial_moves_coarse_labels(self):
+    def test_heterogeneity_changes_coarse_labels(self):
         def spread(h):
             shares = images.allocation(40, heterogeneity=h)
             return distance(np.stack([np.bincount(share % 100 // 5, minlength=20) for share in shares]))
@@ -183,8 +183,8 @@ class TestImages:
         assert abs(iid - distance(noise)) < 0.03
         assert iid < some < paper < strong
 
-    def test_families_are_told_apart_by_their_pattern(self):
-        """Two images of a class have closer spectra than two of different families, colour set aside."""
+    def test_families_differ_in_their_patterns(self):
+        """Two grey images of a family have closer spectra than two of different families."""
         drawn = images.pool(np.arange(1600))
         grey = drawn["image"].mean(-1)
         grey = (grey - grey.mean((1, 2), keepdims=True)) / grey.std((1, 2), keepdims=True)
@@ -214,26 +214,26 @@ class TestDialect:
         assert np.median(sizes) < np.mean(sizes) / 1.5
         assert min(sizes) >= 2
 
-    def test_snippets_are_of_some_hundred_characters(self, roles):
+    def test_snippets_have_several_hundred_characters(self, roles):
         lengths = [len(snippet) for client in roles for snippet in client["snippets"]]
         assert 100 < np.mean(lengths) < 400
         assert max(lengths) < 1500
 
-    def test_context_tells_much_about_the_next_character(self, roles):
+    def test_the_next_character_depends_on_its_context(self, roles):
         text = b"\n".join(snippet for client in roles for snippet in client["snippets"])[:200_000]
         unigram, bigram, trigram = (conditional_entropy(text, order) for order in (0, 1, 2))
         assert 4 < unigram < 5
         assert bigram < unigram - 0.8
         assert trigram < unigram - 1.6
 
-    def test_dial_moves_vocabularies(self):
+    def test_heterogeneity_changes_vocabularies(self):
         def spread(h):
             said = [
                 Counter(b" ".join(client["snippets"]).lower().replace(b",", b"").split())
                 for client in features(dialect, 12, heterogeneity=h, examples=60)
             ]
             common = [word for word, _ in sum(said, Counter()).most_common(60)]
-            return distance(np.array([[own[word] for word in common] for own in said], float))
+            return distance(np.array([[counts[word] for word in common] for counts in said], float))
 
         alike, default, broad = (spread(h) for h in (0.0, 1.0, 2.0))
         assert alike < 0.12
@@ -274,8 +274,8 @@ class TestPosts:
         slope = np.polyfit(np.log(rank[9:2000]), np.log(frequency[9:2000]), 1)[0]
         assert -1.3 < slope < -0.8
 
-    def test_previous_word_tells_about_the_next(self, users):
-        """The likeliest successor, learnt from some users, is right more often than the likeliest word."""
+    def test_the_next_word_depends_on_the_previous_one(self, users):
+        """The most frequent successor, counted on some users, is right more often than the most frequent word."""
         texts = [text.split() for client in users for text in client["tokens"]]
         half = len(texts) // 2
         after: dict[bytes, Counter] = {}
@@ -289,7 +289,7 @@ class TestPosts:
         assert bigram > 2 * np.mean([overall == b for _, b in pairs])
         assert bigram > 0.07
 
-    def test_words_tell_about_tags(self, users):
+    def test_words_depend_on_tags(self, users):
         """A tag's name is far more frequent under the tag than elsewhere."""
         under, elsewhere = [], []
         tags = set(posts.language(0).tags)
@@ -300,13 +300,15 @@ class TestPosts:
                 elsewhere.append(len(named) - under[-1])
         assert sum(under) > sum(elsewhere)
 
-    def test_dial_moves_tags(self):
+    def test_heterogeneity_changes_tags(self):
         tags = posts.language(0).tags.tolist()
 
         def spread(h):
             histograms = []
             for client in features(posts, 12, heterogeneity=h, examples=300):
-                titled = dict(zip(client["title"], client["tags"], strict=True))  # a post once, not per sentence
+                titled = dict(
+                    zip(client["title"], client["tags"], strict=True)
+                )  # each post once, not once per sentence
                 counts = Counter(b"|".join(titled.values()).split(b"|"))
                 by_tag = np.array([counts[tag] for tag in tags], float)
                 histograms.append(by_tag.reshape(posts.TOPICS, -1).sum(1))

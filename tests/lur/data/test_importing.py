@@ -1,4 +1,4 @@
-"""`lur data` and `lur train`: from a file in its format to a trained model; what is refused is left alone."""
+"""`lur data` and `lur train`: from a file in its format to a store and a trained model."""
 
 import json
 import tarfile
@@ -65,13 +65,13 @@ def test_an_archive_holds_both_splits(lur, tmp_path):
     assert not (tmp_path / "v.store").exists()
 
 
-def test_info_list_show_and_verify(lur, tmp_path):
+def test_info_list_and_show(lur, tmp_path):
     writers.hdf5(tmp_path / "e.h5", drawings())
     lur("data", "import", "tff-hdf5", tmp_path / "e.h5", "s.store")
     status, out, _ = lur("data", "info", "s.store", "--verify")
     assert status == 0
     assert "2 clients, 8 examples" in out
-    assert "all checksums agree" in out
+    assert "all checksums match" in out
     assert json.loads(lur("data", "info", "s.store", "--json")[1])["clients"] == 2
     assert all(name in lur("data", "list")[1] for name in READERS)
     assert lur("data", "show", "femnist", "--store", "s.store", "--out", "sheet.png")[:2] == (0, "sheet.png\n")
@@ -86,7 +86,7 @@ def test_info_list_show_and_verify(lur, tmp_path):
 
 
 @pytest.mark.parametrize("task", ["cifar100", "shakespeare", "stackoverflow_tp"])
-def test_the_built_in_data_can_be_looked_at(lur, tmp_path, task):
+def test_show_draws_the_built_in_data(lur, tmp_path, task):
     assert lur("data", "show", task, "--clients", 5)[:2] == (0, f"{task}.png\n")
     assert (tmp_path / f"{task}.png").stat().st_size > 10_000
 
@@ -107,8 +107,8 @@ def test_the_built_in_data_can_be_looked_at(lur, tmp_path, task):
         (["show", "digits"], "task must be one of femnist"),
     ],
 )
-def test_refused_in_one_sentence(lur, tmp_path, arguments, says):
-    (tmp_path / "text.h5").write_text("this is no HDF5")
+def test_an_invalid_command_is_refused_in_one_sentence(lur, tmp_path, arguments, says):
+    (tmp_path / "text.h5").write_text("not HDF5")
     status, _, err = lur("data", *arguments)
     assert status == 2
     assert says in err
@@ -117,7 +117,7 @@ def test_refused_in_one_sentence(lur, tmp_path, arguments, says):
     assert sorted(path.name for path in tmp_path.iterdir() if path.name not in ("cache", "jax")) == ["text.h5"]
 
 
-def test_train_from_a_store_and_out_of_the_box(lur, tmp_path):
+def test_train_on_built_in_data(lur, tmp_path):
     status, out, _ = lur("train", "digits", "--rounds", 30, "--clients", 10, "--evaluate-every", 15)
     assert status == 0
     assert "10 clients, 1,797 examples (scikit-learn" in out

@@ -1,4 +1,4 @@
-"""Partitions: every example at most once, Pachinko's statistics, and what is refused."""
+"""Partitions: every example occurs at most once, the distribution of Pachinko allocation, invalid arguments."""
 
 import numpy as np
 import pytest
@@ -23,14 +23,14 @@ def test_by_column_groups_by_value_and_keeps_order():
 
 
 @pytest.mark.parametrize(("n", "clients"), [(10, 3), (7, 7), (100, 1)])
-def test_iid_gives_out_everything_evenly(n, clients):
+def test_iid_partitions_all_examples_evenly(n, clients):
     parts = partition.iid(rng(), n, clients)
     assert is_partition(parts, n)
     assert {len(part) for part in parts} <= {n // clients, n // clients + 1}
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 0.1, 1.0, 1e6])
-def test_dirichlet_gives_out_everything(alpha):
+def test_dirichlet_partitions_all_examples(alpha):
     labels = np.repeat(np.arange(5), 200)
     parts = partition.dirichlet(rng(), labels, 8, alpha)
     assert len(parts) == 8
@@ -62,48 +62,50 @@ def test_log_dirichlet_does_not_underflow():
     assert np.isfinite(partition.log_dirichlet(rng(), 1e-4, (1000,))).all()
 
 
-def test_pachinko_of_the_paper_gives_out_everything():
+def test_pachinko_with_the_paper_s_sizes_partitions_all_examples():
     coarse, fine = np.repeat(np.arange(20), 500), np.repeat(np.arange(100), 100)
     parts = partition.pachinko(rng(), coarse, fine, 100, 100)
     assert all(part.shape == (100,) and part.dtype == np.int64 for part in parts)
     assert is_partition(parts, 10_000)
 
 
-def test_pachinko_takes_no_example_twice():
+def test_pachinko_draws_no_example_twice():
     parts = partition.pachinko(rng(), COARSE, FINE, 7, 50)
     taken = np.concatenate(parts)
     assert len(taken) == len(set(taken.tolist())) == 350
 
 
-def test_pachinko_is_determined_by_its_stream():
+def test_pachinko_is_determined_by_its_generator():
     first, again, other = (partition.pachinko(rng(seed), COARSE, FINE, 5, 20) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
 
 def test_pachinko_removes_exhausted_labels():
-    """With one coarse label likely to take all, the client must go on to its siblings and then to the others."""
+    """A client whose weight is on one label exhausts it, then its siblings, then the next coarse label."""
     parts = partition.pachinko(rng(3), COARSE, FINE, 1, 1000, alpha=1e-6, beta=1e-6)
     coarse, fine = COARSE[parts[0]], FINE[parts[0]]
     assert is_partition(parts, 1000)
-    assert (np.diff(coarse) != 0).sum() == 19  # a coarse label is left only when it has nothing more
+    assert (np.diff(coarse) != 0).sum() == 19  # each coarse label is exhausted before the next one
     assert (np.diff(fine) != 0).sum() == 99
 
 
-def test_pachinko_of_unequal_pools_and_arbitrary_names():
+def test_pachinko_accepts_unequal_pools_and_any_labels():
     fine = np.array(["oak", "elm", "oak", "cat", "cat", "dog", "oak"])
     coarse = np.where(np.isin(fine, ["oak", "elm"]), "tree", "pet")
     assert is_partition(partition.pachinko(rng(), coarse, fine, 7, 1), 7)
 
 
 def test_pachinko_marginals_are_dirichlet_multinomial():
-    """From pools too large to run out, E |p|^2 = (a + 1) / (C a + 1) over coarse, and likewise over fine."""
+    """With large pools, E |p|^2 = (a + 1) / (C a + 1) over coarse labels, and likewise over fine labels."""
     coarse, fine = np.repeat(np.arange(4), 50_000), np.repeat(np.arange(8), 25_000)
     alpha, beta, n = 0.5, 2.0, 200
     parts = partition.pachinko(rng(), coarse, fine, 400, n, alpha, beta)
     counts = np.stack([np.bincount(coarse[part], minlength=4) for part in parts])
     np.testing.assert_allclose(counts.mean(0) / n, 0.25, atol=0.05)
-    collisions = (counts * (counts - 1)).sum(1).mean() / (n * (n - 1))  # of two draws of one client
+    collisions = (counts * (counts - 1)).sum(1).mean() / (
+        n * (n - 1)
+    )  # the probability that two draws of a client agree
     np.testing.assert_allclose(collisions, (alpha + 1) / (4 * alpha + 1), rtol=0.06)
     fines = np.stack([np.bincount(fine[part], minlength=8) for part in parts]).reshape(400, 4, 2)
     total = fines.sum(2)
@@ -130,6 +132,6 @@ def test_pachinko_marginals_are_dirichlet_multinomial():
         (lambda: partition.pachinko(rng(), [0, 1], [5, 5], 1, 1), "two coarse labels for fine label 5"),
     ],
 )
-def test_bad_arguments(call, message):
+def test_invalid_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

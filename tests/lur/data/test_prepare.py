@@ -1,4 +1,4 @@
-"""Preprocessing against golden cases worked out by hand, and against slow oracles in plain Python."""
+"""Preprocessing against cases worked out by hand and against slow oracles in pure Python."""
 
 import numpy as np
 import pytest
@@ -40,14 +40,14 @@ def rows_of(ragged: Ragged) -> list[list]:
 # Characters
 
 
-def test_the_alphabet_is_tff_s():
+def test_alphabets_are_those_of_tff_and_fedjax():
     assert len(CHARACTERS) == len(set(CHARACTERS)) == 86
     table = ALPHABETS["tff"].table()
     assert [table[c] for c in b"dhl \n\r~"] == [1, 2, 3, 14, 63, 86, 87]
     assert [ALPHABETS["fedjax"].table()[c] for c in b"dh\r~"] == [3, 4, 88, 89]
 
 
-def test_a_speech_is_marked_padded_and_cut():
+def test_a_speech_is_delimited_padded_and_cut():
     [(id, examples)] = prepare.shakespeare(speeches([b"hd~", b""]), length=3)
     assert id == "c0"
     assert examples["tokens"].dtype == np.uint8
@@ -94,7 +94,7 @@ def test_characters_against_the_oracle(clients, convention, length):
 
 @FEW
 @given(rows=KNOWN_SPEECHES, length=st.integers(1, 90))
-def test_decoding_gives_the_text_back(rows, length):
+def test_decoding_inverts_encoding(rows, length):
     [(_, tff)] = prepare.shakespeare(speeches(rows), length=length)
     assert prepare.characters(tff["tokens"]) == b"".join(rows)
     assert tff["tokens"].shape == (sum(-(-(len(row) + 2) // (length + 1)) for row in rows), length + 1)
@@ -104,7 +104,7 @@ def test_decoding_gives_the_text_back(rows, length):
     assert (fedjax["tokens"][1:, 0] == fedjax["tokens"][:-1, -1]).all()
 
 
-def test_decoding_shows_what_is_unknown():
+def test_decoding_marks_unknown_characters():
     [(_, examples)] = prepare.shakespeare(speeches([b"a~b"]))
     assert prepare.characters(examples["tokens"]) == b"a?b"
 
@@ -229,7 +229,7 @@ def test_one_normalisation_becomes_the_other(clients):
 # Vocabularies
 
 
-def test_words_are_counted_once_a_client():
+def test_words_are_counted_once_per_client():
     store = posts([(b"b a a", b"t", b"x|y"), (b"a", b"", b"x")], [(b"b c", b"", b"x")], [(b"b", b"", b"")])
     assert prepare.count_words(store) == [(b"b", 3), (b"a", 1), (b"c", 1)]
     assert prepare.count_tags(store) == [(b"x", 2), (b"y", 1)]
@@ -296,7 +296,7 @@ def images(name, shape, dtype, **labels):
     return in_memory([("c0", {name: np.ones((2, *shape), dtype), **{k: np.array(v) for k, v in labels.items()}})])
 
 
-def test_images_pass_with_int32_labels():
+def test_images_are_unchanged_and_labels_become_int32():
     [(_, emnist)] = prepare.emnist(images("pixels", (28, 28), np.float32, label=[0, 61]))
     assert (emnist["pixels"].dtype, emnist["label"].dtype, emnist["label"].tolist()) == (np.float32, np.int32, [0, 61])
     [(_, cifar)] = prepare.cifar100(images("image", (32, 32, 3), np.uint8, label=[0, 99], coarse_label=[19, 3]))
@@ -304,7 +304,7 @@ def test_images_pass_with_int32_labels():
     assert cifar["image"].dtype == np.uint8
 
 
-def test_bad_images_are_named():
+def test_invalid_images_and_labels_are_refused():
     with pytest.raises(StoreError, match=r"client 'c0': expected label in 0..61, found 0..62"):
         list(prepare.emnist(images("pixels", (28, 28), np.float32, label=[0, 62])))
     with pytest.raises(StoreError, match=r"in 0..9, found 0..10"):
@@ -334,20 +334,20 @@ def test_bad_images_are_named():
         (lambda s: prepare.tags(s, [b"a"], [b"b"], normalise="max"), "normalise must be 'sum' or 'mean', got 'max'"),
     ],
 )
-def test_bad_arguments_are_named_at_once(call, message):
+def test_invalid_arguments_are_refused_at_the_call(call, message):
     store = in_memory([("c", {name: [b"a"] for name in ("snippets", "tokens", "title", "tags")})])
     with pytest.raises(ValueError, match=message):
         call(store)
 
 
-def test_missing_features_are_named_at_once():
+def test_missing_features_are_refused_at_the_call():
     with pytest.raises(StoreError, match="expected the text snippets, found tokens ragged uint8"):
         prepare.shakespeare(posts([(b"", b"", b"")]))
     with pytest.raises(StoreError, match="expected the text tokens"):
         prepare.count_words(speeches([b""]))
 
 
-def test_everything_can_be_written(tmp_path):
+def test_prepared_clients_can_be_written(tmp_path):
     raw = write_store(tmp_path / "raw", posts([(b"a b", b"t", b"git")], [(b"none", b"", b"")]).items(), {})
     words = write_store(tmp_path / "words", prepare.next_word(raw, [b"a"]), {})
     bags = write_store(tmp_path / "bags", prepare.tags(raw, [b"a"], [b"git"]), {})

@@ -1,4 +1,4 @@
-"""Clients and mini-batches: uniform, distinct within a round, functions of (seed, round) alone."""
+"""Clients and mini-batches are uniform, distinct within a round, and functions of (seed, round) alone."""
 
 import jax
 import numpy as np
@@ -45,21 +45,21 @@ def test_every_set_is_equally_likely():
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
-def test_other_seeds_and_rounds_draw_otherwise_and_the_same_ones_the_same():
+def test_draws_are_deterministic_and_differ_between_seeds_and_rounds():
     a, b = rounds(0, 1000, 10, 50), rounds(1, 1000, 10, 50)
     assert (a == rounds(0, 1000, 10, 50)).all()
     assert not (a == b).all(axis=1).any()
     assert len(np.unique(a, axis=0)) == 50
 
 
-def test_hundreds_of_thousands_of_clients():
+def test_sampling_from_hundreds_of_thousands_of_clients():
     drawn = rounds(0, 342_477, 50, 20)
     assert drawn.max() > 300_000
     assert len(np.unique(drawn)) > 990
 
 
 @pytest.mark.parametrize("M", [0, 6])
-def test_more_clients_than_there_are(M):
+def test_an_invalid_number_of_clients_is_refused(M):
     with pytest.raises(ValueError, match=f"between 1 and the store's 5 clients, got {M}"):
         sample_clients(round_key(0, 0), 5, M)
 
@@ -88,7 +88,7 @@ def test_clients_draw_independently():
 @pytest.mark.parametrize(
     ("n", "E", "B", "largest"), [(5, 1, 2, 5), (5, 3, 2, 8), (1, 2, 4, 9), (8, 2, 16, 8), (7, 4, 3, 11)]
 )
-def test_epochs_show_every_example_once_each(n, E, B, largest):
+def test_every_epoch_has_every_example_once(n, E, B, largest):
     draw = shuffled_epochs(client_key(round_key(0, 0), 0), n, E, B, largest)
     K = steps_of_epochs(E, largest, B)
     assert draw.positions.shape == draw.mask.shape == (K, B)

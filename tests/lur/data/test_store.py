@@ -1,4 +1,4 @@
-"""The store: what goes in comes out, in memory and on disk; what is broken is refused; nothing half is left."""
+"""The store: round trips in memory and on disk, invalid content, interrupted writing."""
 
 import json
 
@@ -27,24 +27,24 @@ def clients(draw):
     return made
 
 
-def plain(feature):
+def as_lists(feature):
     return [feature.row(i).tolist() for i in range(feature.size)] if isinstance(feature, Ragged) else feature.tolist()
 
 
 def content(store):
-    return [(id, {name: plain(feature) for name, feature in examples.items()}) for id, examples in store.items()]
+    return [(id, {name: as_lists(feature) for name, feature in examples.items()}) for id, examples in store.items()]
 
 
 def expected(made):
     def rows(feature):
-        return [list(row) for row in feature] if isinstance(feature, list) else plain(feature)
+        return [list(row) for row in feature] if isinstance(feature, list) else as_lists(feature)
 
     return [(id, {name: rows(feature) for name, feature in examples.items()}) for id, examples in made]
 
 
 @given(clients())
 @settings(deadline=None, max_examples=50)
-def test_memory_and_disk_give_back_what_was_written(tmp_path_factory, made):
+def test_memory_and_disk_return_what_was_written(tmp_path_factory, made):
     folder = tmp_path_factory.mktemp("stores")
     disk, memory = write_store(folder / "s", made, {"a": 1}), in_memory(made, {"a": 1})
     assert content(disk) == content(memory) == expected(made)
@@ -74,13 +74,13 @@ def small(i=0, n=2):
         ([("a", {"x": ["text"]})], "list of bytes"),
     ],
 )
-def test_refused_and_nothing_left(tmp_path, clients, says):
+def test_invalid_clients_are_refused_and_nothing_is_left_behind(tmp_path, clients, says):
     with pytest.raises(StoreError, match=says):
         write_store(tmp_path / "s", clients, {})
     assert [*tmp_path.iterdir()] == []
 
 
-def test_interrupted_writing_leaves_nothing(tmp_path):
+def test_interrupted_writing_leaves_nothing_behind(tmp_path):
     def cut_off():
         yield small(0)
         raise KeyboardInterrupt
@@ -113,8 +113,8 @@ def test_wrong_sizes_name_the_file(tmp_path, file, change):
 
 
 def mutate(manifest, path, value):
-    *way, last = path
-    for key in way:
+    *parents, last = path
+    for key in parents:
         manifest = manifest[key]
     manifest[last] = value
 
@@ -135,7 +135,7 @@ def mutate(manifest, path, value):
         (["features", "../../etc"], {"kind": "dense", "dtype": "uint8", "shape": []}, "feature name"),
     ],
 )
-def test_a_manifest_from_elsewhere_is_checked(tmp_path, path, value, says):
+def test_an_invalid_manifest_is_refused(tmp_path, path, value, says):
     write_store(tmp_path / "s", [small(0)], {})
     file = tmp_path / "s" / "manifest.json"
     manifest = json.loads(file.read_text())
@@ -146,7 +146,7 @@ def test_a_manifest_from_elsewhere_is_checked(tmp_path, path, value, says):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, "\0"])
-def test_a_manifest_that_is_none(tmp_path, text):
+def test_a_manifest_that_is_not_a_json_object_is_refused(tmp_path, text):
     write_store(tmp_path / "s", [small(0)], {})
     (tmp_path / "s" / "manifest.json").write_text(text)
     with pytest.raises(StoreError, match=r"manifest\.json"):
@@ -161,7 +161,7 @@ def test_offsets_that_do_not_rise_are_refused(tmp_path, offsets):
         open_store(tmp_path / "s")
 
 
-def test_no_store_at_all(tmp_path):
+def test_a_folder_without_a_store_is_refused(tmp_path):
     with pytest.raises(StoreError, match="found nothing"):
         open_store(tmp_path / "none")
     with pytest.raises(StoreError, match=r"no manifest\.json"):

@@ -1,4 +1,4 @@
-"""What the explorer must show at a setting, from `theory` alone."""
+"""The numbers that the explorer must show at a setting, from `theory` alone."""
 
 from functools import partial
 
@@ -9,16 +9,16 @@ import numpy as np
 import theory
 from theory import convergence, moments, spectrum
 
-LONGEST = 1000  # rounds
-MOST_WEIGHTS = 33
+MAX_ROUNDS = 1000
+MAX_WEIGHTS = 33
 START = np.array([-1.9, 1.6])
-compiled = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # each runs but a few times
+compiled = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # each runs only a few times
 
 
 @compiled
 @jax.vmap
 def _closed_forms(A, c, theta, gamma):
-    """Of many settings: what does not depend on how a run goes; of use where it is defined."""
+    """Return the closed forms of many settings that do not depend on the run; they may be undefined."""
     problem = theory.Problem(A, c)
     mu, L, sigma_A, sigma_c = theory.constants(problem)
     low, high = spectrum.client_hessian_bounds(gamma, theta, mu, L)
@@ -35,43 +35,45 @@ def _closed_forms(A, c, theta, gamma):
 
 @partial(compiled, static_argnames=("M", "sampling"))
 def _errors(A, c, theta, gamma, eta, noise, *, M, sampling):
-    """Of many settings with one M: E||x_t - x*||^2, how second moments grow, the long run."""
+    """Return E||x_t - x*||^2, the growth of second moments, and the limit, for many settings with one M."""
 
-    def of(A, c, theta, gamma, eta, noise):
+    def at_setting(A, c, theta, gamma, eta, noise):
         problem, C = theory.Problem(A, c), noise * jnp.eye(2)
-        errors = theory.mean_square_error(problem, START, gamma, theta, eta, LONGEST, M=M, sampling=sampling, noise=C)
+        errors = theory.mean_square_error(
+            problem, START, gamma, theta, eta, MAX_ROUNDS, M=M, sampling=sampling, noise=C
+        )
         growth = moments.contraction(problem, gamma, theta, eta, M, sampling)
         limit = theory.stationary_mean_square_error(problem, gamma, theta, eta, M=M, sampling=sampling, noise=C)
         return {"errors": errors, "growth": growth, "limit": limit}
 
-    return jax.vmap(of)(A, c, theta, gamma, eta, noise)
+    return jax.vmap(at_setting)(A, c, theta, gamma, eta, noise)
 
 
 @partial(compiled, static_argnames=("K", "M", "sampling"))
 def _fedavg(A, c, gamma, eta, t, noise, *, K, M, sampling):
-    """The bounds that are FedAvg's own, and the largest eta of the last."""
+    """Return the bounds for FedAvg, and the largest eta of the last one."""
     problem = theory.Problem(A, c)
     mu, L, *_ = theory.constants(problem)
     return {
         "conditionBound": theory.fedavg_condition_bound(K, mu, L, gamma),
         "distanceBound": theory.fedavg_distance_bound(problem, gamma, K),
-        "most": 1 / (2 * convergence.surrogate_range(problem, gamma, K).L),
+        "max_eta": 1 / (2 * convergence.surrogate_range(problem, gamma, K).L),
         "run": convergence.fixed_server_bound(problem, START, gamma, K, eta, t, M=M, sampling=sampling, noise=noise),
     }
 
 
-def found_at(settings):
-    """For each setting what the programs above say; one program for each way of drawing clients."""
-    theta = [np.pad(np.array(s["theta"], float), (0, MOST_WEIGHTS - len(s["theta"]))) for s in settings]
+def closed_forms_at(settings):
+    """Return the closed forms of each setting; one program for each M and sampling."""
+    theta = [np.pad(np.array(s["theta"], float), (0, MAX_WEIGHTS - len(s["theta"]))) for s in settings]
     columns = [np.array([s[name] for s in settings], float) for name in ("A", "c", "gamma", "eta")]
     A, c, gamma, eta = columns
     noise = np.array([s["run"]["noise"][0, 0] for s in settings], float)
-    ways = [(s["run"]["M"], s["run"]["sampling"]) for s in settings]
+    draws = [(s["run"]["M"], s["run"]["sampling"]) for s in settings]
     with jax.enable_x64(True):
         general = jax.tree.map(np.asarray, _closed_forms(A, c, np.array(theta), gamma))
         rows = [{name: values[k] for name, values in general.items()} for k in range(len(settings))]
-        for M, sampling in dict.fromkeys(ways):
-            group = [k for k, way in enumerate(ways) if way == (M, sampling)]
+        for M, sampling in dict.fromkeys(draws):
+            group = [k for k, draw in enumerate(draws) if draw == (M, sampling)]
             chosen = (column[group] for column in (A, c, np.array(theta), gamma, eta, noise))
             runs = jax.tree.map(np.asarray, _errors(*chosen, M=M, sampling=sampling))
             for i, k in enumerate(group):
@@ -79,8 +81,8 @@ def found_at(settings):
     return rows
 
 
-def expected(setting, family, K, T, found):
-    """Every number of the page; None where there is none."""
+def expected_numbers(setting, family, K, T, found):
+    """Return every number of the page; None for those that do not exist."""
     gamma, eta, theta, run = (setting[name] for name in ("gamma", "eta", "theta", "run"))
     mu, L, f, surrogate = (found[name] for name in ("mu", "L", "f", "surrogate"))
     convex = surrogate[0] > 0
@@ -102,9 +104,11 @@ def expected(setting, family, K, T, found):
         numbers |= {"conditionBound": None, "distanceBound": None}
         if gamma <= 1 / L:
             with jax.enable_x64(True):
-                own = _fedavg(*(np.array(setting[name], float) for name in ("A", "c", "gamma", "eta")), T, K=K, **run)
-            own = {name: float(value) for name, value in own.items()}
-            numbers |= {name: own[name] for name in ("conditionBound", "distanceBound")}
-            if eta <= own["most"]:
-                numbers["errorBound"] = 2 * own["run"] + 2 * own["distanceBound"] ** 2
+                bounds = _fedavg(
+                    *(np.array(setting[name], float) for name in ("A", "c", "gamma", "eta")), T, K=K, **run
+                )
+            bounds = {name: float(value) for name, value in bounds.items()}
+            numbers |= {name: bounds[name] for name in ("conditionBound", "distanceBound")}
+            if eta <= bounds["max_eta"]:
+                numbers["errorBound"] = 2 * bounds["run"] + 2 * bounds["distanceBound"] ** 2
     return numbers

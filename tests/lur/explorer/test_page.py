@@ -1,4 +1,4 @@
-"""The explorer in a real browser: its numbers are those of `theory`, and everybody can use it."""
+"""The explorer in a real browser: its numbers are those of `theory`, and it is accessible."""
 
 import contextlib
 import re
@@ -14,7 +14,7 @@ import pytest
 
 from lur.explorer import page as explorer
 from lur.explorer.serve import server
-from tests.lur.explorer.expected_numbers import expected, found_at
+from tests.lur.explorer.expected_numbers import closed_forms_at, expected_numbers
 
 READ = """async (hash) => {
     if (location.hash !== hash) {
@@ -41,8 +41,8 @@ def file(tmp_path_factory):
 
 @pytest.fixture
 def visit(browser, file):
-    """Opens the page without a network; at the end there must be nothing on the console and no request."""
-    contexts, said, asked = [], [], []
+    """Open the page without a network; at the end the console is empty and there was no other request."""
+    contexts, console, requests = [], [], []
 
     def open_page(hash="", **options):
         options = {"viewport": {"width": 1280, "height": 900}, **options}
@@ -50,9 +50,9 @@ def visit(browser, file):
         contexts.append(context)
         context.set_default_timeout(0)
         page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url.split("#")[0]))
+        page.on("console", lambda message: console.append(message.text))
+        page.on("pageerror", lambda error: console.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url.split("#")[0]))
         page.goto(f"{file.as_uri()}{hash}")
         page.wait_for_selector("#errors svg.plot path.path", state="attached")
         return page
@@ -60,12 +60,12 @@ def visit(browser, file):
     yield open_page
     for context in contexts:
         context.close()
-    assert not said
-    assert set(asked) <= {file.as_uri()}
+    assert not console
+    assert set(requests) <= {file.as_uri()}
 
 
 def settings_of(count):
-    """Addresses of so many settings: every method, far and near, one K of each kind of program."""
+    """Yield settings and their addresses: every method, small and large rates, several K."""
     random = np.random.default_rng(0)
     families, draws = ("fedavg", "fomaml", "maml", "geometric", "own"), [("iid", 2), ("without replacement", 5)]
     for k in range(count):
@@ -99,8 +99,8 @@ def test_numbers_are_those_of_theory(visit):
         seen.append(found["numbers"])
         settings.append(names)
     missing = {name: 0 for name in seen[0]}
-    for wanted, numbers, setting, found in zip(chosen, seen, settings, found_at(settings), strict=True):
-        truth = expected(setting, wanted["family"], wanted["K"], wanted["T"], found)
+    for wanted, numbers, setting, found in zip(chosen, seen, settings, closed_forms_at(settings), strict=True):
+        truth = expected_numbers(setting, wanted["family"], wanted["K"], wanted["T"], found)
         assert numbers.keys() == truth.keys()
         for name, value in truth.items():
             if value is None or not np.isfinite(value):
@@ -118,14 +118,14 @@ def test_numbers_are_those_of_theory(visit):
 
 def test_the_python_on_the_page_says_the_same(visit, capsys):
     found = visit().evaluate(READ, "#K=3&gamma=0.4&M=3&T=10")
-    with jax.disable_jit():  # ten rounds: quicker than to compile them
+    with jax.disable_jit():  # ten rounds are faster than their compilation
         exec(found["python"], {})
     printed = [float(text) for text in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", capsys.readouterr().out)]
     names = ("surrogateCondition", "surrogateX", "surrogateY", "distance", "error", "longRun")
     np.testing.assert_allclose(printed, [found["numbers"][name] for name in names], rtol=1e-7)
 
 
-def test_sliders_move_by_keyboard_and_everything_follows(visit):
+def test_sliders_move_by_keyboard_and_update_the_page(visit):
     page = visit()
     before = page.evaluate(READ, "")
     curve = page.get_attribute("#conditions svg.plot .curve.surrogate", "d")
@@ -142,7 +142,7 @@ def test_sliders_move_by_keyboard_and_everything_follows(visit):
     after = page.evaluate(READ, page.evaluate("location.hash"))
     assert after["numbers"] != before["numbers"]
     assert after["sentence"] != before["sentence"]
-    page.reload()  # the address has the settings
+    page.reload()  # the settings are in the address
     assert page.evaluate(READ, page.evaluate("location.hash")) == after
     page.click("text=Reset")
     assert page.evaluate(READ, page.evaluate("location.hash")) == before
@@ -159,7 +159,7 @@ def test_every_slider_changes_a_number(visit):
         assert page.evaluate(READ, page.evaluate("location.hash"))["numbers"] != start, name
 
 
-def test_tab_reaches_every_control_in_order_and_shows_where_it_is(visit):
+def test_tab_reaches_every_control_in_order_with_a_visible_focus(visit):
     page = visit("#family=own&K=3")
     wanted = page.evaluate("""[...document.querySelectorAll('button, select, input, summary')]
         .filter((e) => e.checkVisibility()).map((e) => e.id || e.textContent)""")
@@ -196,8 +196,8 @@ def test_readable_on_a_phone(visit, hash):
     assert not outside
 
 
-def test_it_comes_to_rest(visit):
-    """Drawing does not cause drawing: a page that is left alone does nothing."""
+def test_an_idle_page_does_not_redraw(visit):
+    """Drawing does not trigger drawing."""
     page = visit(viewport={"width": 375, "height": 812})
     changes = page.evaluate("""async () => {
         const frames = async (count) => { for (; count; count--) await new Promise(requestAnimationFrame) };
@@ -238,7 +238,7 @@ def test_contrast(visit, scheme):
 
 
 @pytest.mark.parametrize(
-    ("hash", "says"),
+    ("hash", "expected_text"),
     [
         ("#curvatures=0", "and it converges to the minimiser of f"),
         ("#family=fomaml&K=2&gamma=1.5&curvatures=0&kappa=0.1", "is not convex"),
@@ -248,18 +248,18 @@ def test_contrast(visit, scheme):
         ("#family=nonsense&K=ten", "and K = 5 FedAvg"),
     ],
 )
-def test_the_sentence_follows(visit, hash, says):
-    assert says in visit(hash).evaluate(READ, hash)["sentence"]
+def test_the_sentence_describes_the_setting(visit, hash, expected_text):
+    assert expected_text in visit(hash).evaluate(READ, hash)["sentence"]
 
 
-def test_one_file_that_needs_no_other():
+def test_the_page_is_self_contained():
     text = explorer()
     assert "://" not in text
     assert not re.search(r"""(src|href)=["'](?!data:)""", text)
     assert "@import" not in text
 
 
-def test_served_to_this_machine():
+def test_the_server_is_local():
     with server(explorer()) as serving:
         thread = threading.Thread(target=serving.serve_forever)
         thread.start()

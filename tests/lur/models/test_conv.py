@@ -1,4 +1,4 @@
-"""The convolution with written-out gradients is the convolution, and so is max-pooling by slices."""
+"""Convolution with explicit gradients and max-pooling by slices equal the library's."""
 
 from functools import partial
 
@@ -115,7 +115,7 @@ def test_pooling(size, window, stride, padding):
         (lambda x, w: max_pool(x[:, :1]), "at least as large as the window"),
     ],
 )
-def test_refusals(call, message):
+def test_invalid_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(jnp.zeros((1, 4, 4, 2)), jnp.zeros((3, 3, 2, 2)))
 

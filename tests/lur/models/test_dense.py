@@ -1,4 +1,4 @@
-"""The linear layer's written-out gradient."""
+"""The explicit gradient of the linear layer."""
 
 from functools import partial
 
@@ -31,7 +31,7 @@ def test_parameters_are_those_of_flax():
 
 
 @pytest.mark.parametrize(("kernel", "bias"), [((3, 5), (5,)), ((4, 5), (4,)), ((4,), (5,)), ((4, 5), (5, 1))])
-def test_refusals(kernel, bias):
+def test_invalid_shapes_are_refused(kernel, bias):
     with pytest.raises(ValueError, match=r"kernel and bias must be \(in, out\) and \(out,\)"):
         dense(jnp.ones((2, 4)), jnp.ones(kernel), jnp.ones(bias))
 
@@ -44,6 +44,6 @@ def test_inner_product(batch):
 
 
 @pytest.mark.parametrize(("x", "w"), [((2, 4), (3,)), ((2, 4), (4, 1)), ((), ())])
-def test_refusals_of_the_inner_product(x, w):
+def test_invalid_shapes_of_the_inner_product_are_refused(x, w):
     with pytest.raises(ValueError, match=r"w must be \("):
         inner(jnp.ones(x), jnp.ones(w))

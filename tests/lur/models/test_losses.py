@@ -1,4 +1,4 @@
-"""Cross-entropies: right, also far out and at zero, and equal in both forms."""
+"""Cross-entropies: values and derivatives, also at large logits and at zero, and equality of both forms."""
 
 from functools import partial
 
@@ -48,7 +48,7 @@ def test_values(form):
 
 
 @FORMS
-def test_far_out(form):
+def test_large_logits(form):
     z = jnp.array([[1e4, 0.0, -1e4]])
     value, grad = jax.value_and_grad(lambda z: softmax_cross_entropy(z, jnp.array([2]), form=form).sum())(z)
     assert value == 2e4
@@ -80,7 +80,7 @@ def test_labels_outside_give_nan(form, label):
     assert not jnp.isnan(loss[1])
 
 
-def test_refusals():
+def test_invalid_labels_are_refused():
     with pytest.raises(ValueError, match=r"labels must be integers of shape \(2,\), got float32 of \(2,\)"):
         softmax_cross_entropy(jnp.zeros((2, 3)), jnp.zeros(2))
     with pytest.raises(ValueError, match=r"labels must be integers of shape \(2,\), got int32 of \(3,\)"):

@@ -1,4 +1,4 @@
-"""The LSTM's written-out gradient, and its conventions against flax's cell."""
+"""The explicit gradient of the LSTM, and its conventions against flax's cell."""
 
 import sys
 from functools import partial
@@ -70,7 +70,7 @@ def test_initial_parameters():
     assert jnp.abs(params["kernel"]).max() <= (6 / (3 + 32)) ** 0.5
 
 
-def test_refusals():
+def test_invalid_arguments_are_refused():
     x = jnp.zeros((1, 2, 3))
     with pytest.raises(ValueError, match=r"\(in, 4 units\).*got \(3, 8\), \(2, 8\), \(7,\) for x of \(1, 2, 3\)"):
         lstm(x, jnp.zeros((3, 8)), jnp.zeros((2, 8)), jnp.zeros(7))

@@ -1,4 +1,4 @@
-"""The models: their sizes counted by hand, one dtype, and the same numbers in both forms."""
+"""The models: parameter counts by hand, dtypes, and equality of both forms."""
 
 import jax
 import jax.numpy as jnp
@@ -97,12 +97,12 @@ def test_tag_regression_is_equal_in_both_forms():
 
 
 def test_cnn_order_of_pooling_bias_and_relu_is_free():
-    """Pooling first, as the model does, is relu first, as in the architecture."""
+    """Pooling before relu, as in the model, equals relu before pooling, as in the published architecture."""
     model, x = CNN(5, (3, 4), 6), normal(1, 2, 12, 12, 1, dtype=jnp.float32)
     params = random_params(model, x, dtype=jnp.float32)
     layers = params["params"]
 
-    def textbook(x):
+    def published(x):
         for name in ("conv1", "conv2"):
             x = jax.lax.conv_general_dilated(
                 x, layers[name]["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
@@ -112,4 +112,4 @@ def test_cnn_order_of_pooling_bias_and_relu_is_free():
         x = jnp.maximum(x.reshape(len(x), -1) @ layers["hidden"]["kernel"] + layers["hidden"]["bias"], 0.0)
         return x @ layers["logits"]["kernel"] + layers["logits"]["bias"]
 
-    assert_close(compiled(model.apply)(params, x), compiled(textbook)(x), 1e-5)
+    assert_close(compiled(model.apply)(params, x), compiled(published)(x), 1e-5)

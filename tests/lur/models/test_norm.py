@@ -1,4 +1,4 @@
-"""Group norm: flax's numbers, and refusals."""
+"""Group norm against flax, far from zero, and invalid arguments."""
 
 import flax.linen as nn
 import jax
@@ -24,13 +24,13 @@ def test_flax_agrees():
 
 
 def test_far_from_zero():
-    """A mean of 1000 deviations costs no more digits than it must."""
+    """A mean of 1000 standard deviations loses no more digits than necessary."""
     x = normal(0, 2, 4, 4, 4, dtype=jnp.float32)
     y = group_norm(x + 1000, jnp.ones(4), jnp.zeros(4))
     np.testing.assert_allclose(y, group_norm(x, jnp.ones(4), jnp.zeros(4)), atol=1e-3)
 
 
-def test_refusals():
+def test_invalid_arguments_are_refused():
     x = jnp.zeros((1, 2, 2, 6))
     with pytest.raises(ValueError, match="groups must divide the 6 channels, got 4"):
         group_norm(x, jnp.ones(6), jnp.zeros(6), groups=4)

@@ -1,4 +1,4 @@
-"""Gathered rows are the product with the bag written out."""
+"""Gathering rows equals the product with the dense bag."""
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,6 @@ def test_words_outside_give_nan(form, word):
     assert (out[1] == 1).all()
 
 
-def test_refusals():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match=r"ids must be integers of values' shape \(2, 4\), got int32 of \(4,\)"):
         bag_of_words(IDS[0], jnp.zeros((2, 4)), jnp.zeros((7, 3)))

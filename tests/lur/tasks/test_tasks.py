@@ -1,4 +1,4 @@
-"""The seven tasks: shapes, losses, masks, parameter counts; they train; theory and training meet in `quadratic`."""
+"""The seven tasks: shapes, losses, masks, parameter counts, training; `quadratic` against `theory`."""
 
 import dataclasses
 
@@ -46,7 +46,7 @@ def batch_of(task, rows, train=True):
     return task.view(jax.random.key(0), examples) if train else task.eval_view(examples)
 
 
-def test_a_task_is_whole(task):
+def test_shapes_dtypes_and_parameter_counts(task):
     shaped = jax.eval_shape(task.init, jax.random.key(0))
     if task.name in PARAMETERS:
         assert num_parameters(shaped) == PARAMETERS[task.name]
@@ -67,14 +67,14 @@ def test_masked_examples_do_not_count(name):
     kept = task.loss(params, batch_of(task, [0, 2]))
     masked = task.loss(params, {**batch_of(task, [0, 1, 2]), "mask": jnp.array([True, False, True])})
     np.testing.assert_allclose(kept, masked, rtol=1e-6)
-    nobody = {**batch_of(task, [0, 1, 2]), "mask": jnp.zeros(3, bool)}
-    value, gradient = jax.value_and_grad(task.loss)(params, nobody)
+    all_masked = {**batch_of(task, [0, 1, 2]), "mask": jnp.zeros(3, bool)}
+    value, gradient = jax.value_and_grad(task.loss)(params, all_masked)
     assert value == 0
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(gradient))
 
 
 @pytest.mark.parametrize("name", ["digits", "quadratic", "stackoverflow_tp"])
-def test_the_loss_falls(name):
+def test_training_decreases_the_loss(name):
     task = tasks.load(name, clients=20)
     *_, last = train(resolve(RunConfig(name, rounds=30, clients_per_round=5), task))
     first = next(train(resolve(RunConfig(name, rounds=1, clients_per_round=5), task))).infos.loss[0]
@@ -82,7 +82,7 @@ def test_the_loss_falls(name):
     assert last.rounds == 30
 
 
-def test_padding_counts_neither_in_the_loss_nor_in_the_accuracy():
+def test_padding_counts_in_neither_loss_nor_accuracy():
     raw = in_memory([("a", {"snippets": [b"to be or not", b"x" * 100]})])
     task = tasks.load("shakespeare", store=raw)
     tokens = np.asarray(task.store.features["tokens"])
@@ -90,7 +90,7 @@ def test_padding_counts_neither_in_the_loss_nor_in_the_accuracy():
     params = task.init(jax.random.key(0))
     found = task.outcomes(params, {"tokens": jnp.asarray(tokens.astype(np.int32))})
     assert found.answers.tolist() == [13.0, 80.0, 20.0]  # the text and EOS; 81 tokens are 80 answers; 102 - 81 - 1
-    np.testing.assert_allclose(found.loss, np.log(90), rtol=0.01)  # nothing learnt: uniform over 90
+    np.testing.assert_allclose(found.loss, np.log(90), rtol=0.01)  # untrained: uniform over 90
 
 
 def test_next_word_without_the_projection_is_the_direct_softmax():
@@ -99,7 +99,7 @@ def test_next_word_without_the_projection_is_the_direct_softmax():
     assert num_parameters(jax.eval_shape(direct.init, jax.random.key(0))) == 960_384 + 2_055_560 + 6_712_684
 
 
-def test_bags_sum_to_one_as_the_paper_says_or_leave_oov_in_the_denominator():
+def test_weights_of_a_bag_sum_to_one_or_count_unknown_words_in_the_denominator():
     post = {"tokens": [b"how to x y"], "title": [b"x zzz"], "tags": [b"p|q"]}
     raw = in_memory([("a", post)])
     options = {"vocabulary": [b"x", b"how"], "tags": [b"q"]}
@@ -128,7 +128,7 @@ def test_tag_loss_and_recall_by_hand():
     assert (found.correct.tolist(), found.answers.tolist()) == ([2.0], [2.0])
 
 
-def test_random_crops_and_the_central_one():
+def test_training_crops_are_random_and_evaluation_crops_are_central():
     image = np.arange(32 * 32 * 3, dtype=np.uint32).reshape(1, 32, 32, 3)
     raw = in_memory([("a", {"image": (image % 251).astype(np.uint8), "label": np.array([7], np.int32)})])
     task = tasks.load("cifar100", store=raw)
@@ -143,8 +143,8 @@ def test_random_crops_and_the_central_one():
 
 
 @pytest.mark.x64
-def test_theory_and_training_meet():
-    """FedAvg on a theory Problem, all clients and exact gradients, ends at the surrogate's minimiser."""
+def test_quadratic_trains_to_the_surrogate_minimizer():
+    """FedAvg on a `theory.Problem`, with all clients and exact gradients, converges to the surrogate's minimiser."""
     rng = np.random.default_rng(3)
     root = rng.normal(size=(4, 3, 3))
     A, c = root @ root.swapaxes(1, 2) / 6 + 0.3 * np.eye(3), rng.normal(size=(4, 3))
@@ -169,7 +169,7 @@ def test_prepared_stores_are_cached_and_recognised():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "message"),
     [
         ("femist", {}, "got 'femist'; did you mean femnist"),
         ("femnist", {"clients": 0}, "clients must be an integer >= 1, got 0"),
@@ -181,8 +181,8 @@ def test_prepared_stores_are_cached_and_recognised():
         ("quadratic", {"A": np.ones((2, 1, 1)), "c": np.ones((2, 1)), "p": [0.3, 0.7]}, "p must be uniform"),
     ],
 )
-def test_bad_options(name, options, says):
-    with pytest.raises(ValueError, match=says):
+def test_invalid_options_are_refused(name, options, message):
+    with pytest.raises(ValueError, match=message):
         tasks.load(name, **options)
 
 
@@ -194,13 +194,13 @@ def test_a_store_of_another_task_is_refused():
         tasks.load("stackoverflow_nwp", store=raw, vocabulary=[b"a"])
 
 
-def test_vocabularies_are_the_words_of_most_clients():
+def test_words_are_counted_by_clients():
     raw = in_memory([("a", {"tokens": [b"x y y"]}), ("b", {"tokens": [b"y z"]}), ("c", {"tokens": [b"z y"]})])
     assert [word for word, _ in prepare.count_words(raw)][:2] == [b"y", b"z"]
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         ({"rounds": 0}, "rounds must be an integer >= 1"),
         ({"evaluate_every": 0}, "evaluate_every must be an integer >= 1"),
@@ -209,8 +209,8 @@ def test_vocabularies_are_the_words_of_most_clients():
         ({"client_lr": -1.0}, "client_lr must be finite and >= 0"),
     ],
 )
-def test_bad_runs(config, says):
-    with pytest.raises(ValueError, match=says):
+def test_invalid_configurations_are_refused(config, message):
+    with pytest.raises(ValueError, match=message):
         next(train(resolve(RunConfig("digits", **config), tasks.load("digits", clients=5))))
 
 
@@ -223,15 +223,15 @@ def test_epochs_and_evaluation_points():
     assert [at.rounds for at in found if at.evaluation] == [3, 6, 7]
 
 
-def test_a_linear_task_needs_no_model_per_client():
-    """`train` runs the linear form for tags: its numbers are those of the reference."""
+def test_the_linear_form_of_a_task_trains_as_the_general_form():
+    """`train` runs the linear form for tags."""
     task = tasks.load("stackoverflow_tp", clients=4, vocabulary_size=300, tags_size=20)
     assert task.linear is not None
     config = RunConfig(
         "stackoverflow_tp", rounds=3, clients_per_round=2, batch_size=4, epochs=None, server="sgd", server_lr=1.0
     )
     *_, linear = train(resolve(config, task), chunk=3)
-    *_, general = train(dataclasses.replace(task, linear=None), config, chunk=3)
+    *_, general = train(resolve(config, dataclasses.replace(task, linear=None)), chunk=3)
     np.testing.assert_allclose(linear.infos.loss, general.infos.loss, rtol=1e-5)
     for a, b in zip(jax.tree.leaves(linear.state.params), jax.tree.leaves(general.state.params), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-7)

@@ -22,7 +22,7 @@ few, several = settings(max_examples=10, deadline=None), settings(max_examples=2
 
 
 def random_features(kind: str, n: int, rng: np.random.Generator) -> dict[str, np.ndarray | list[bytes]]:
-    """n random examples of a dataset."""
+    """Return n random examples of a dataset."""
 
     def text() -> list[bytes]:
         return [rng.integers(1, 256, rng.integers(0, 30), np.uint8).tobytes() for _ in range(n)]
@@ -48,7 +48,7 @@ def random_features(kind: str, n: int, rng: np.random.Generator) -> dict[str, np
 
 
 def random_clients(*kinds: str, ids: st.SearchStrategy[str]):
-    """A few clients of one of the datasets."""
+    """Return a strategy of a few clients of one of the datasets."""
 
     def build(kind: str, ids: list[str], seed: int) -> dict[str, dict]:
         rng = np.random.default_rng(seed)
@@ -81,13 +81,13 @@ UNEQUAL = {
 
 @contextmanager
 def temporary_folder():
-    """A temporary folder, one per example of hypothesis."""
+    """Yield a temporary folder, a new one for each example of hypothesis."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 
 
 def assert_imported(store_path: Path, read, expected: dict[str, dict]) -> None:
-    """The clients through the store are those expected, in order, labels as int32."""
+    """The imported store has the expected clients in order, with labels as int32."""
     store = write_store(store_path, read, {})
     assert [store.id(i) for i in range(store.clients)] == list(expected)
     for (_, found), wanted in zip(store.items(), expected.values(), strict=True):
@@ -104,12 +104,12 @@ def assert_imported(store_path: Path, read, expected: dict[str, dict]) -> None:
 
 
 def sorted_by_id(clients: dict[str, dict]) -> dict[str, dict]:
-    """Clients sorted by id."""
+    """Return the clients sorted by id."""
     return {id: clients[id] for id in sorted(clients)}
 
 
 def refusal(read, path: Path, client: str = "bad") -> str:
-    """The error of a file whose client `client` is wrong."""
+    """Assert that reading the file raises a StoreError that names the client, and return its message."""
     with pytest.raises(StoreError) as error:
         write_store(path.with_name("store"), read(path), {})
     assert str(path) in str(error.value)
@@ -121,19 +121,19 @@ def refusal(read, path: Path, client: str = "bad") -> str:
 
 
 @contextmanager
-def bounded_memory(most: int = 2**25):
-    """The block allocates at most so much at any time."""
+def bounded_memory(limit: int = 2**25):
+    """Assert that the block never allocates more than `limit` bytes."""
     tracemalloc.start()
     try:
         yield
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < most, f"{peak} bytes"
+    assert peak < limit, f"{peak} bytes"
 
 
 def deflated_zeros(blocks: int) -> bytes:
-    """A zlib stream of so many times 16 MiB of zeros, made without having them."""
+    """Return a zlib stream of `blocks` times 16 MiB of zeros, without allocating them."""
     deflate = zlib.compressobj(9, wbits=-15)
     block = deflate.compress(bytes(2**24)) + deflate.flush(zlib.Z_FULL_FLUSH)
     return b"\x78\x9c" + block * blocks + deflate.flush() + bytes(4)

@@ -6,7 +6,7 @@ EXTREMES = (b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\x80" * 10, b"\x01\0\
 
 
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:
-    """The content with one to three damages: bytes flipped, cut, inserted, moved, repeated, set to extremes."""
+    """Return the content with one to three mutations: bits flipped; bytes cut, inserted, copied or set to extremes."""
     data = bytearray(content)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         at = int(rng.integers(0, len(data) + 1))

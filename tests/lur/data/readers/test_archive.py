@@ -46,7 +46,7 @@ def test_round_trip(tmp_path, monkeypatch):
 
 
 def test_single_compressed_files(tmp_path):
-    """Also streams end to end, and an xz stream followed by padding."""
+    """Also several streams in one file, and an xz stream followed by padding."""
     content = os.urandom(2**18) + bytes(2**21)
     half = len(content) // 2
     for suffix, compress in ((".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)):
@@ -63,7 +63,7 @@ def test_single_compressed_files(tmp_path):
 
 
 def tar_member(name: str, **attributes) -> tarfile.TarInfo:
-    """A member of a tar archive as it should not be."""
+    """Return a member of a tar archive with any attributes."""
     member = tarfile.TarInfo(name)
     for key, value in attributes.items():
         setattr(member, key, value)
@@ -151,7 +151,7 @@ def test_bombs_are_refused_in_bounded_memory(tmp_path, name):
 
 
 def test_a_tar_header_bomb_is_refused_in_bounded_memory(tmp_path):
-    """A header whose text would fill the memory: tarfile reads it whole."""
+    """A header too large for memory, which tarfile would read whole."""
     path = tmp_path / "a.tar.gz"
     header = tarfile.TarInfo("././@PaxHeader")
     header.type, header.size = tarfile.XHDTYPE, 2**27

@@ -50,7 +50,7 @@ def test_a_faulty_client_is_named(tmp_path, case):
 
 
 def array(shape, dtype, data) -> msgpack.ExtType:
-    """FedJAX's array, sound or not."""
+    """Return an array in FedJAX's encoding, valid or not."""
     return writers.extension(1, (shape, dtype, data))
 
 
@@ -95,7 +95,7 @@ def test_malformed_compression_is_refused(tmp_path, data):
 
 
 def test_bombs_are_refused_in_bounded_memory(tmp_path):
-    """Zeros without end, and texts of which each byte makes an object."""
+    """Gigabytes of zeros, and a text object for each byte."""
     path = writers.fedjax_rows(tmp_path / "a.sqlite", [(b"bad", deflated_zeros(64), 1)])
     with bounded_memory(), pytest.raises(StoreError, match=r"client 'bad'.*at most"):
         list(fedjax_sqlite.clients(path, limit=2**23))

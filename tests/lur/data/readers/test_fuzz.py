@@ -1,4 +1,4 @@
-"""Damaged files: whatever a reader is given, it raises StoreError or reads, and no half of a store is left."""
+"""Damaged files: a reader either reads a file or raises a StoreError, and leaves no partial store behind."""
 
 import io
 import json
@@ -40,8 +40,8 @@ DIGITS = {"w": {"pixels": PIXELS.reshape(1, 28, 28), "label": np.array([61], np.
 ROLES = {"PLAY_ROLE": {"x": [b"a" * 80, b"b" * 80], "y": [b"\n", b"c"]}}
 
 
-def complaint(file: Path, read: Callable[[Path], object]) -> str | None:
-    """The StoreError of reading a file, if there is one. It must name the file."""
+def store_error(file: Path, read: Callable[[Path], object]) -> str | None:
+    """Return the message of the StoreError that reading a file raises, or None. It must name the file."""
     try:
         read(file)
     except StoreError as error:
@@ -52,14 +52,14 @@ def complaint(file: Path, read: Callable[[Path], object]) -> str | None:
 
 
 def assert_some_of_both(good: int, bad: int) -> None:
-    """The damage is enough to be noticed, not so much that nothing is read."""
+    """The damage is noticed often enough, but some damaged files can still be read."""
     print(f"{good} read, {bad} refused")
     assert good >= 5
     assert bad >= 200
 
 
 def outcomes(folder: Path, seeds: list[Path], read: Callable[[Path], object], files: int = FILES) -> tuple[int, int]:
-    """Read mutations of the seeds; how many were read and how many refused. Anything but StoreError is a failure."""
+    """Read mutations of the seeds. Returns how many were read and how many raised a StoreError; other errors pass."""
     rng = np.random.default_rng(SEED)
     good = bad = 0
     before = set(folder.iterdir())
@@ -68,16 +68,16 @@ def outcomes(folder: Path, seeds: list[Path], read: Callable[[Path], object], fi
         file = folder / f"mutated-{seed.name}"
         file.write_bytes(mutated(seed.read_bytes(), rng))
         start = time.process_time()
-        refused = complaint(file, read) is not None
+        refused = store_error(file, read) is not None
         good, bad = good + (not refused), bad + refused
         assert time.process_time() - start < SLOWEST, f"file {i} took {time.process_time() - start} s"
         file.unlink()
-        assert set(folder.iterdir()) == before, f"file {i} left something"
+        assert set(folder.iterdir()) == before, f"file {i} left files behind"
     return good, bad
 
 
 def imported(clients: Callable[[Path], Iterator]) -> Callable[[Path], None]:
-    """Import through the writer; what comes whole is removed again."""
+    """Return a function that imports a file into a store and removes the store."""
 
     def read(file: Path) -> None:
         store = write_store(file.with_suffix(".store"), clients(file), {})
@@ -112,7 +112,7 @@ def test_fedjax_sqlite(tmp_path):
 
 
 def test_fedjax_data(tmp_path):
-    """Damage within the compressed data, which zlib's checksum would otherwise find."""
+    """Damage before compression, so that zlib's checksum does not detect it."""
     (tmp_path / "seed").write_bytes(writers.fedjax_data(SMALL["a"]))
 
     def read(file: Path) -> None:
@@ -201,7 +201,7 @@ for file in sorted(pathlib.Path(sys.argv[2]).glob("*.h5")):
 
 
 def hdf5_seeds(folder: Path) -> list[Path]:
-    """Small files of all the ways in which HDF5 lays out the same thing."""
+    """Return small files in the different storage layouts of HDF5."""
     chunked = {"chunks": True, "compression": "gzip", "shuffle": True}
     return [
         writers.hdf5(folder / "small.h5", SMALL),
@@ -236,18 +236,18 @@ def test_tff_hdf5(tmp_path):
     good = bad = 0
     for name in sorted(signals):
         frames = (batch / name).with_suffix(".frames")
-        refused = complaint(frames, imported(clients)) is not None
+        refused = store_error(frames, imported(clients)) is not None
         good, bad = good + (not refused), bad + refused
     assert_some_of_both(good, bad)
     assert not [*batch.glob("*.store"), *batch.glob(".*")]
     for name in [*crashed[:1], *sorted(signals)[:4]]:
-        error = complaint(batch / name, lambda file: list(tff_hdf5.clients(file, limit=LIMIT, timeout=2)))
+        error = store_error(batch / name, lambda file: list(tff_hdf5.clients(file, limit=LIMIT, timeout=2)))
         assert error or name not in crashed
     print(f"{len(crashed)} crashes {crashed[:10]}")
 
 
-def test_frames(tmp_path):
-    """What the HDF5 child sends is not trusted either."""
+def test_tff_hdf5_frames(tmp_path):
+    """The output of the HDF5 child process is not trusted either."""
     seed = tmp_path / "seed.frames"
     with tff_hdf5.child_process(hdf5_seeds(tmp_path)[0], LIMIT, "clients") as (_, stream):
         content = stream.read()

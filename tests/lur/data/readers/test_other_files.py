@@ -12,7 +12,7 @@ from tests.lur.data.readers.clients import random_features
 
 
 def one_file_of_each_kind(tmp: Path) -> dict[str, Path]:
-    """One file of each kind, an empty one, a folder, and nothing."""
+    """Return one file of each kind, an empty file, a folder, and a path that does not exist."""
     rng = np.random.default_rng(0)
     digits = {"w": random_features("emnist", 1, rng)}
     files = {

@@ -1,4 +1,4 @@
-"""Readers of plain sample files: on files written here, on damaged ones, and on real ones where they are at hand."""
+"""Readers of simple sample files: files written here, damaged files, and real files where they are available."""
 
 import gzip
 import io
@@ -117,7 +117,7 @@ def test_pen_in_fortran_order_and_big_endian(tmp_path):
         (b'{"train": {"A": ["a"], "A": ["b"]}}', "expected each key once, found 'A' again"),
     ],
 )
-def test_bad_roles_are_named(tmp_path, content, message):
+def test_invalid_roles_are_refused(tmp_path, content, message):
     with pytest.raises(StoreError, match=f"file.json.gz.*{message}"):
         list(samples.roles_json(gzipped(tmp_path, content)))
 
@@ -134,7 +134,7 @@ def test_bad_roles_are_named(tmp_path, content, message):
         ({k: v for k, v in POST.items() if k != "score"}, "expected an integer score, found None"),
     ],
 )
-def test_bad_users_are_named(tmp_path, row, message):
+def test_invalid_users_are_refused(tmp_path, row, message):
     with pytest.raises(StoreError, match=f"client 'u': {message}"):
         list(samples.users_json(gzipped(tmp_path, {"first": [POST], "u": [row]})))
 
@@ -152,7 +152,7 @@ def test_bad_users_are_named(tmp_path, row, message):
         ({"writer": np.array([None] * 4)}, "array writer: expected integers, found object"),
     ],
 )
-def test_bad_drawings_are_named(tmp_path, changes, message):
+def test_invalid_drawings_are_refused(tmp_path, changes, message):
     with pytest.raises(StoreError, match=message):
         samples.pen_npz(drawn(tmp_path, **pen(**changes)))
 
@@ -169,7 +169,7 @@ def test_missing_files_and_arrays(tmp_path):
         samples.pen_npz(drawn(tmp_path, **pen()), owner="writer")
 
 
-def test_what_a_file_unpacks_to_is_bounded(tmp_path):
+def test_unpacked_sizes_are_bounded(tmp_path):
     bomb = gzipped(tmp_path, b" " * 10_000_000)
     assert bomb.stat().st_size < 20_000
     with pytest.raises(StoreError, match="expected at most 1000000 bytes, found more"):
@@ -179,7 +179,7 @@ def test_what_a_file_unpacks_to_is_bounded(tmp_path):
         samples.pen_npz(path, limit=1000)
 
 
-def test_a_header_that_lies_about_its_size_allocates_nothing(tmp_path):
+def test_a_header_with_a_false_size_allocates_nothing(tmp_path):
     path = tmp_path / "pen.npz"
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1099511627776, 28, 28), }"
     content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
@@ -190,11 +190,11 @@ def test_a_header_that_lies_about_its_size_allocates_nothing(tmp_path):
         samples.pen_npz(path)
 
 
-# Damage: whatever the bytes, the only error is StoreError.
+# Damaged files raise StoreErrors only.
 
 
 def damaged(rng, content: bytes) -> bytes:
-    """A few bytes changed, a piece cut out, or a piece repeated."""
+    """Return the content with bytes changed, a piece cut out, or a piece repeated."""
     data = bytearray(content)
     start = int(rng.integers(len(data)))
     stop = min(len(data), start + int(rng.integers(1, 12)))
@@ -212,7 +212,7 @@ def damaged(rng, content: bytes) -> bytes:
 
 
 def consumed(clients) -> bool:
-    """Whether a damaged file could still be read."""
+    """Return whether a damaged file can still be read."""
     try:
         for _ in clients():
             pass
@@ -222,34 +222,34 @@ def consumed(clients) -> bool:
 
 
 @pytest.mark.parametrize(("reader", "content"), [(samples.roles_json, ROLES), (samples.users_json, USERS)])
-def test_damaged_json_raises_nothing_else(tmp_path, reader, content):
+def test_damaged_json_raises_store_errors_only(tmp_path, reader, content):
     rng = np.random.default_rng(0)
-    plain = json.dumps(content, ensure_ascii=False).encode()
-    packed = gzip.compress(plain, mtime=0)
+    uncompressed = json.dumps(content, ensure_ascii=False).encode()
+    packed = gzip.compress(uncompressed, mtime=0)
     path = tmp_path / "file"
     outcomes = []
     for i in range(1000):
-        path.write_bytes(damaged(rng, plain if i % 4 else packed))
+        path.write_bytes(damaged(rng, uncompressed if i % 4 else packed))
         outcomes.append(consumed(lambda: reader(path)))
     assert 0 < sum(outcomes) < 1000
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_damaged_npz_raises_nothing_else(tmp_path, save):
+def test_damaged_npz_raises_store_errors_only(tmp_path, save):
     rng = np.random.default_rng(1)
     buffer = io.BytesIO()
     save(buffer, **pen(2))
-    plain = buffer.getvalue()
+    uncompressed = buffer.getvalue()
     path = tmp_path / "file.npz"
     outcomes = []
     for _ in range(500):
-        path.write_bytes(damaged(rng, plain))
+        path.write_bytes(damaged(rng, uncompressed))
         outcomes.append(consumed(lambda: samples.pen_npz(path)))
     assert sum(outcomes) < 500
 
 
-def test_damaged_arrays_raise_nothing_else(tmp_path):
-    """Damage that the archive's checksums do not see: in the arrays before they are packed."""
+def test_damaged_arrays_raise_store_errors_only(tmp_path):
+    """Damage to the arrays before they are packed, so that the archive's checksums do not detect it."""
     rng = np.random.default_rng(2)
     arrays = pen(2)
     path = tmp_path / "file.npz"

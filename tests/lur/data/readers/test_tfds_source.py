@@ -1,4 +1,4 @@
-"""TFDS: small datasets written offline in TFDS's own format, and read back as clients."""
+"""TFDS: small datasets written offline in the format of TFDS and read as clients."""
 
 import logging
 import re
@@ -39,7 +39,7 @@ JULIET:
 
 
 def cifar(n=400):
-    """Twenty coarse labels of five fine ones; the image tells its example."""
+    """Twenty coarse labels with five fine labels each; the image encodes the number of the example."""
     for i in range(n):
         image = np.full((32, 32, 3), i % 256, np.uint8)
         yield {"image": image, "label": i % 100, "coarse_label": (i % 100) // 5, "id": f"e{i:04d}"}
@@ -134,12 +134,12 @@ def test_cifar100_comes_in_pachinko_clients(root):
     assert in_memory(prepare.cifar100(store)).examples == 400
 
 
-def test_the_paper_s_hundred_each_is_the_usual(root):
+def test_cifar100_clients_have_a_hundred_examples_by_default(root):
     assert [id for id, _ in tfds_source.clients("cifar100", data_dir=root)] == ["0", "1", "2", "3"]
     assert [id for id, _ in tfds_source.clients("cifar100", data_dir=root, split="test")] == ["0", "1"]
 
 
-def test_a_seed_decides(root):
+def test_the_partition_is_determined_by_its_seed(root):
     def owners(seed):
         found = tfds_source.clients("cifar100", data_dir=root, per_client=20, seed=seed, features=["id"])
         return [examples["id"] for _, examples in found]
@@ -188,7 +188,7 @@ def test_speeches_go_back_to_their_roles(scenes):
     assert tfds_source.speeches_by_role(text.replace(b"\n", b"\r\n") + b"\r\n") == expected
 
 
-def test_any_dataset_by_column(root):
+def test_any_dataset_can_be_partitioned_by_a_column(root):
     found = dict(tfds_source.clients("mixed", data_dir=root, partition="column", column="who"))
     assert sorted(found) == ["wérd0", "wérd1", "wérd2"]
     seen = []
@@ -205,12 +205,12 @@ def test_any_dataset_by_column(root):
     assert in_memory(found.items()).examples == 23
 
 
-def test_a_number_as_the_column(root):
+def test_a_column_of_numbers(root):
     found = tfds_source.clients("mixed", data_dir=root, partition="column", column="kind", features=["x"])
     assert {id: len(examples["x"]) for id, examples in found} == {"0": 12, "1": 11}
 
 
-def test_dirichlet_gives_every_example_once(root):
+def test_dirichlet_partitions_all_examples(root):
     options = {"data_dir": root, "partition": "dirichlet", "num_clients": 5, "alpha": 0.3, "features": ["id"]}
     store = in_memory(tfds_source.clients("cifar100", **options))
     assert store.clients <= 5
@@ -222,7 +222,7 @@ def test_a_folder_and_a_part_of_a_split(root):
     assert [len(examples["x"]) for _, examples in found] == [4, 3, 3]
 
 
-def test_images_that_are_not_wanted_are_not_decoded(root, monkeypatch):
+def test_images_that_are_not_needed_are_not_decoded(root, monkeypatch):
     def refuse(*_):
         raise AssertionError("an image was decoded")
 
@@ -243,7 +243,7 @@ def test_the_newest_version_and_the_one_configuration(tmp_path):
         tfds_source.prepared_folder("c", tmp_path)
 
 
-def test_what_is_not_prepared_is_never_downloaded(tmp_path, monkeypatch):
+def test_a_dataset_that_is_not_prepared_is_never_downloaded(tmp_path, monkeypatch):
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", lambda *_: pytest.fail("a download"))
     with pytest.raises(StoreError, match=r"expected the dataset 'cifar100' prepared.*file_format=\"array_record\""):
         tfds_source.clients("cifar100", data_dir=tmp_path)
@@ -269,12 +269,12 @@ def test_what_is_not_prepared_is_never_downloaded(tmp_path, monkeypatch):
         ({"partition": "iid", "num_clients": 2, "features": ["y"]}, "expected the feature 'y'"),
     ],
 )
-def test_bad_arguments_are_named(root, options, message):
+def test_invalid_arguments_are_refused(root, options, message):
     with pytest.raises(ValueError, match=message):
         tfds_source.clients("mixed", data_dir=root, **options)
 
 
-def test_a_feature_that_no_store_holds(tmp_path):
+def test_a_feature_that_no_store_can_hold_is_refused(tmp_path):
     F = tfds.features
     shape = {"deep": F.Tensor(shape=(None, None), dtype=np.int32, encoding="zlib"), "y": F.Scalar(np.int32)}
     prepared(tmp_path, "nested", shape, [{"deep": np.zeros((i + 1, 2), np.int32), "y": i} for i in range(4)])
@@ -284,7 +284,7 @@ def test_a_feature_that_no_store_holds(tmp_path):
     assert in_memory(tfds_source.clients("nested", **options, features=["y"])).examples == 4
 
 
-def test_a_damaged_description(root, tmp_path):
+def test_a_damaged_description_is_refused(root, tmp_path):
     copy = tmp_path / "1.0.0"
     shutil.copytree(root / "mixed" / "1.0.0", copy)
     for file, content in (("features.json", "{"), ("dataset_info.json", "{")):
@@ -294,7 +294,7 @@ def test_a_damaged_description(root, tmp_path):
 
 
 def test_a_thousand_damaged_files(root, tmp_path):
-    """Either the damage is noticed, or it is where no record lies and the clients are the same."""
+    """Damage is either detected, or it is outside the records and the clients are the same."""
     copy = tmp_path / "1.0.0"
     shutil.copytree(root / "mixed" / "1.0.0", copy)
     (file,) = copy.glob("*train*")
@@ -327,7 +327,7 @@ def test_a_thousand_damaged_files(root, tmp_path):
     assert all(str(copy) in message for message in noticed)
 
 
-def test_a_format_without_random_access(root, tmp_path):
+def test_a_format_without_random_access_is_refused(root, tmp_path):
     copy = tmp_path / "1.0.0"
     shutil.copytree(root / "mixed" / "1.0.0", copy)
     info = (copy / "dataset_info.json").read_text()

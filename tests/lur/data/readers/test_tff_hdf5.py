@@ -44,7 +44,7 @@ def test_round_trip(clients, form):
 
 
 def test_labels_and_strings_as_published(tmp_path):
-    """Labels (n, 1) of int64, strings of fixed length, ids and features out of order."""
+    """Labels (n, 1) of int64, strings of fixed length, unsorted ids and features."""
     rng = np.random.default_rng(0)
     clients = {id: random_features("cifar100", 3, rng) for id in ("9", "10")}
     stored = {
@@ -64,7 +64,7 @@ def test_a_faulty_client_is_named(tmp_path, case):
 
 
 def test_data_in_other_files_are_refused(tmp_path):
-    """Links, virtual datasets and external storage could make us read other files."""
+    """Links, virtual datasets and external storage point to other files."""
     other = writers.hdf5(tmp_path / "other.h5", {"bad": GOOD})
     (tmp_path / "raw").write_bytes(bytes(8))
 
@@ -108,7 +108,7 @@ def test_other_types_are_refused(tmp_path, dtype):
 
 @pytest.mark.parametrize("code", ["os.kill(os.getpid(), 11)", "time.sleep(60)", "pass", "sys.stdout.write('x' * 100)"])
 def test_a_failing_child_process_is_a_store_error(tmp_path, monkeypatch, code):
-    """However the child ends, the import ends with a StoreError."""
+    """A crash, a timeout, an early end and a malformed header each raise a StoreError."""
     child = tmp_path / "child.py"
     child.write_text(f"import os, sys, time\n{code}\n")
     monkeypatch.setattr(tff_hdf5, "CHILD_PROGRAM", child)
@@ -135,7 +135,7 @@ def test_an_abandoned_import_ends_its_child_process(tmp_path, monkeypatch):
 
 
 def test_bombs_are_refused_in_bounded_memory(tmp_path):
-    """Large shapes that take no space, chunks that inflate to more than they say: a bounded child, and little here."""
+    """Large shapes that take no space and chunks that inflate beyond their size need bounded memory."""
     rss = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     zeros = {"bad": {"v": np.zeros(2**24, np.uint8)}}
     huge = {"shape": (2**40,), "dtype": np.uint8, "chunks": (2**10,), "compression": "gzip"}
@@ -154,6 +154,6 @@ def test_bombs_are_refused_in_bounded_memory(tmp_path):
 
 
 def test_a_text_bomb_is_refused(tmp_path):
-    """Many rows that are one and the same long text in the file."""
+    """Many rows that share one long text in the file."""
     path = writers.hdf5(tmp_path / "a.h5", {"bad": {"v": [b"x" * 10**5] * 100}})
     refusal(lambda path: tff_hdf5.clients(path, limit=10**6), path)

@@ -79,8 +79,8 @@ CREATE INDEX idx_metadata_client_id ON client_metadata (client_id);
 
 def tff_sqlite(path: Path, splits: Mapping[str, Clients], *, packed: bool = True, schema: str = TFF_SCHEMA) -> Path:
     """TFF's SQLite; with a name that ends in .xz or .lzma, compressed in that format."""
-    plain = path.with_suffix(".plain") if path.suffix in (".xz", ".lzma") else path
-    with closing(sqlite3.connect(plain)) as connection, connection:
+    uncompressed = path.with_suffix(".uncompressed") if path.suffix in (".xz", ".lzma") else path
+    with closing(sqlite3.connect(uncompressed)) as connection, connection:
         connection.executescript("PRAGMA page_size=512; PRAGMA synchronous=OFF")
         connection.executescript(schema)
         for split, clients in splits.items():
@@ -90,10 +90,10 @@ def tff_sqlite(path: Path, splits: Mapping[str, Clients], *, packed: bool = True
                 for i in range(size):
                     proto = example({name: values[i] for name, values in features.items()}, packed=packed)
                     connection.execute("INSERT INTO examples VALUES (?, ?, ?)", (split, id, proto))
-    if plain != path:
+    if uncompressed != path:
         form = lzma.FORMAT_XZ if path.suffix == ".xz" else lzma.FORMAT_ALONE
-        path.write_bytes(lzma.compress(plain.read_bytes(), form))
-        plain.unlink()
+        path.write_bytes(lzma.compress(uncompressed.read_bytes(), form))
+        uncompressed.unlink()
     return path
 
 
@@ -134,7 +134,7 @@ def fedjax_sqlite(path: Path, clients: Mapping[bytes, Client]) -> Path:
 
 
 def fedjax_rows(path: Path, rows: list[tuple]) -> Path:
-    """FedJAX's table, whatever the rows."""
+    """FedJAX's table with any rows."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript("PRAGMA page_size=512; PRAGMA synchronous=OFF")
         connection.executescript(FEDJAX_SCHEMA)
