@@ -1,4 +1,4 @@
-"""Strict by default: no silent dtype promotion, warnings are errors (pyproject); x64 only where the marker asks."""
+"""Fixtures for all tests: strict dtype promotion and single precision by default, markers for the exceptions."""
 
 import json
 import os
@@ -14,7 +14,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "theory" / "claims.jso
 
 
 def pytest_configure(config):
-    """One cache of compiled programs for all workers and the processes they start, gone with the session."""
+    """Shares one compilation cache among all workers and their subprocesses, deleted at the end of the session."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = TemporaryDirectory(prefix="lur-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(folder.cleanup)
@@ -26,36 +26,36 @@ def pytest_configure(config):
 
 @pytest.fixture(autouse=True)
 def strict_dtypes(request):
-    """No implicit promotion, but for tests marked promote: optax's Adam, among others, needs it."""
-    loose = request.node.get_closest_marker("promote") is not None
-    with jax.numpy_dtype_promotion("standard" if loose else "strict"):
+    """Forbids implicit promotion except in tests marked `promote`: optax's Adam, among others, relies on it."""
+    promotes = request.node.get_closest_marker("promote") is not None
+    with jax.numpy_dtype_promotion("standard" if promotes else "strict"):
         yield
 
 
 @pytest.fixture(autouse=True)
 def precision(request):
-    """Double precision for tests marked x64, single for the others."""
+    """Enables double precision in tests marked `x64` only."""
     with jax.enable_x64(request.node.get_closest_marker("x64") is not None):
         yield
 
 
 @pytest.fixture(scope="session")
 def published():
-    """The published instances of the claims, where the file is at hand."""
+    """The published instances of the claims and their problems; skips the test if the file is absent."""
     if not SHARED.exists():
-        pytest.skip("the file of published instances (shared/theory/claims.json) is not here")
+        pytest.skip("the published instances (shared/theory/claims.json) are not available")
     content = json.loads(SHARED.read_text())
     return {claim["claim_id"]: claim for claim in content["claims"]}, content["problems"]
 
 
 def number(text) -> float:
-    """'3/4', '0.25', 2 as a float, correctly rounded."""
+    """Converts '3/4', '0.25' or 2 to the nearest float."""
     return float(Fraction(str(text)))
 
 
 @pytest.fixture
 def lur(monkeypatch, capsys, tmp_path):
-    """The command line in this process: exit status, what it printed, what it complained of."""
+    """Runs the command line in this process; each call returns its exit status, stdout and stderr."""
     monkeypatch.setenv("LUR_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
@@ -71,13 +71,13 @@ def lur(monkeypatch, capsys, tmp_path):
 
 @pytest.fixture(scope="module")
 def browser():
-    """A real Chromium without a window."""
+    """A headless Chromium."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    program = next(filter(None, map(shutil.which, names)), None)
-    if program is None:
+    executable = next(filter(None, map(shutil.which, names)), None)
+    if executable is None:
         pytest.skip(f"none of {', '.join(names)} is installed")
     with api.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield found
-        found.close()
+        chromium = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()

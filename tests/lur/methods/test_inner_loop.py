@@ -1,4 +1,4 @@
-"""InnerLoop against Algorithm 2 in plain numpy."""
+"""`lur.inner_loop` compared with Algorithm 2 in numpy."""
 
 import functools
 
@@ -25,15 +25,15 @@ from tests.lur.problems import (
 pytestmark = pytest.mark.x64
 
 
-def plain_inner_loop(x, batches, gamma, theta, prox=0.0, send="gradients"):
-    """Algorithm 2, with FedProx's pull."""
-    y, message = x, add(x, x, -1.0)
+def numpy_inner_loop(x, batches, gamma, theta, prox=0.0, send="gradients"):
+    """Algorithm 2 with the proximal term of FedProx; returns the update and the final model."""
+    y, update = x, add(x, x, -1.0)
     for k, theta_k in enumerate(theta):
-        raw = logistic_gradient(y, take(batches, k))
-        g = {name: raw[name] + prox * (y[name] - x[name]) for name in raw}
-        message = add(message, raw if send == "loss_gradients" else g, theta_k)
+        loss_gradient = logistic_gradient(y, take(batches, k))
+        g = {name: loss_gradient[name] + prox * (y[name] - x[name]) for name in loss_gradient}
+        update = add(update, loss_gradient if send == "loss_gradients" else g, theta_k)
         y = add(y, g, -(gamma[k] if np.ndim(gamma) else gamma))
-    return message, y
+    return update, y
 
 
 @settings(deadline=None, max_examples=25)
@@ -46,81 +46,83 @@ def plain_inner_loop(x, batches, gamma, theta, prox=0.0, send="gradients"):
 )
 def test_inner_loop_is_algorithm_2(theta, gamma, prox, send, seed):
     x, batches = logistic_params(seed), logistic_batches(seed + 1, len(theta), 4)
-    found, loss = lur.inner_loop(logistic_loss, x, batches, gamma, theta, prox=prox, send=send)
-    expected, _ = plain_inner_loop(x, batches, gamma, theta, prox, send)
-    chex.assert_trees_all_close(found, expected, rtol=1e-12, atol=1e-13)
+    update, loss = lur.inner_loop(logistic_loss, x, batches, gamma, theta, prox=prox, send=send)
+    expected, _ = numpy_inner_loop(x, batches, gamma, theta, prox, send)
+    chex.assert_trees_all_close(update, expected, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(loss, logistic_value(x, take(batches, 0)), rtol=1e-13)
 
 
 @pytest.mark.parametrize("theta", [[1.0] * 5, [0.5] * 4, [2.0]])
 @pytest.mark.parametrize("gamma", [0.0, 0.3, [0.3, 0.1, 0.0, 0.2, 0.4]])
-def test_where_all_weights_are_alike(theta, gamma):
-    """One gamma: the message says where the client is. Several: it does not."""
+def test_equal_weights_give_algorithm_2_for_one_or_several_rates(theta, gamma):
+    """With a single gamma and equal weights the model follows from the update; with several gammas it does not."""
     x, batches = logistic_params(0), logistic_batches(1, len(theta), 4)
     gamma = np.array(gamma[: len(theta)]) if np.ndim(gamma) else gamma
-    found, _ = lur.inner_loop(logistic_loss, x, batches, gamma, theta)
-    expected, _ = plain_inner_loop(x, batches, gamma, theta)
-    chex.assert_trees_all_close(found, expected, rtol=1e-12, atol=1e-13)
+    update, _ = lur.inner_loop(logistic_loss, x, batches, gamma, theta)
+    expected, _ = numpy_inner_loop(x, batches, gamma, theta)
+    chex.assert_trees_all_close(update, expected, rtol=1e-12, atol=1e-13)
 
 
-def test_loss_before_training_on_all_batches():
+def test_loss_on_all_is_the_mean_loss_before_training():
     x, batches = logistic_params(0), logistic_batches(1, 5, 4)
     _, loss = lur.inner_loop(logistic_loss, x, batches, 0.3, lur.theta.fedavg(4), loss_on="all")
     np.testing.assert_allclose(loss, np.mean([logistic_value(x, take(batches, k)) for k in range(4)]), rtol=1e-13)
 
 
-def test_gamma_zero_still_sums_gradients():
+def test_gamma_zero_sums_gradients_at_the_initial_model():
     x, batches = logistic_params(0), logistic_batches(1, 3, 4)
-    message, _ = lur.inner_loop(logistic_loss, x, batches, 0.0, [1, 1, 1])
+    update, _ = lur.inner_loop(logistic_loss, x, batches, 0.0, [1, 1, 1])
     gradients = [logistic_gradient(x, take(batches, k)) for k in range(3)]
-    chex.assert_trees_all_close(message, add(add(gradients[0], gradients[1]), gradients[2]), rtol=1e-12)
+    chex.assert_trees_all_close(update, add(add(gradients[0], gradients[1]), gradients[2]), rtol=1e-12)
 
 
-def test_rate_varying_with_k():
+def test_each_step_uses_its_own_rate():
     x, batches = logistic_params(0), logistic_batches(1, 4, 2)
     gamma = np.array([0.5, 0.25, 0.125, 0.0])
-    found, _ = lur.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4))
-    chex.assert_trees_all_close(found, plain_inner_loop(x, batches, gamma, (1,) * 4)[0], rtol=1e-12)
+    update, _ = lur.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4))
+    chex.assert_trees_all_close(update, numpy_inner_loop(x, batches, gamma, (1,) * 4)[0], rtol=1e-12)
 
 
-def test_message_is_the_model_delta_over_gamma():
-    """Theta_{1:K} with the pull: the gradients stepped along add up to (x - x_{K+1}) / gamma."""
+def test_update_is_the_model_delta_over_gamma():
+    """For Theta_{1:K}, the gradients including the proximal term sum to (x - x_{K+1}) / gamma."""
     x, batches, gamma = logistic_params(0), logistic_batches(1, 5, 2), 0.3
-    message, _ = lur.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(5), prox=0.4)
-    _, last = plain_inner_loop(x, batches, gamma, (1,) * 5, prox=0.4)
-    chex.assert_trees_all_close(message, {name: (x[name] - last[name]) / gamma for name in x}, rtol=1e-11)
+    update, _ = lur.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(5), prox=0.4)
+    _, last = numpy_inner_loop(x, batches, gamma, (1,) * 5, prox=0.4)
+    chex.assert_trees_all_close(update, {name: (x[name] - last[name]) / gamma for name in x}, rtol=1e-11)
 
 
-@pytest.mark.parametrize("step", [functools.partial(optax.sgd, momentum=0.9), optax.sgd(1.0, momentum=0.9)])
-def test_any_optax_step(step):
-    """Client momentum, as a factory of the rate and as a transform with rate 1."""
+@pytest.mark.parametrize("optimizer", [functools.partial(optax.sgd, momentum=0.9), optax.sgd(1.0, momentum=0.9)])
+def test_client_optimizer_is_a_factory_or_a_transform(optimizer):
+    """Momentum as a function of the learning rate, and as a transform with learning rate 1."""
     x, batches, gamma = logistic_params(0), logistic_batches(1, 4, 3), 0.2
-    found, _ = lur.inner_loop(logistic_loss, x, batches, gamma, lur.theta.fedavg(4), client=step, send="gradients")
+    update, _ = lur.inner_loop(
+        logistic_loss, x, batches, gamma, lur.theta.fedavg(4), client=optimizer, send="gradients"
+    )
     y, velocity, expected = x, add(x, x, -1.0), add(x, x, -1.0)
     for k in range(4):
         g = logistic_gradient(y, take(batches, k))
         velocity = {name: 0.9 * velocity[name] + g[name] for name in g}
         y, expected = add(y, velocity, -gamma), add(expected, g)
-    chex.assert_trees_all_close(found, expected, rtol=1e-12)
+    chex.assert_trees_all_close(update, expected, rtol=1e-12)
 
 
-def test_more_batches_than_steps_are_left_unused():
+def test_batches_beyond_the_last_step_are_ignored():
     x, batches = logistic_params(0), logistic_batches(1, 6, 2)
-    first = {name: value[:3] for name, value in batches.items()}
-    message = lur.inner_loop(logistic_loss, x, batches, 0.3, [1, 0, 2])[0]
-    chex.assert_trees_all_equal(message, lur.inner_loop(logistic_loss, x, first, 0.3, [1, 0, 2])[0])
+    first_three = {name: value[:3] for name, value in batches.items()}
+    update = lur.inner_loop(logistic_loss, x, batches, 0.3, [1, 0, 2])[0]
+    chex.assert_trees_all_equal(update, lur.inner_loop(logistic_loss, x, first_three, 0.3, [1, 0, 2])[0])
 
 
 def test_differentiable_and_vmappable_in_gamma():
     x, batches = logistic_params(0), logistic_batches(1, 3, 2)
 
-    def norm(gamma):
+    def update_norm(gamma):
         return optax.tree.norm(lur.inner_loop(logistic_loss, x, batches, gamma, [1, 1, 1])[0])
 
     gammas = jnp.array([0.0, 0.1, 0.5])
-    slopes = jax.vmap(jax.grad(norm))(gammas)
+    slopes = jax.vmap(jax.grad(update_norm))(gammas)
     np.testing.assert_allclose(
         slopes,
-        [(norm(g + 1e-6) - norm(g - 1e-6 if g else g)) / (2e-6 if g else 1e-6) for g in gammas.tolist()],
+        [(update_norm(g + 1e-6) - update_norm(g - 1e-6 if g else g)) / (2e-6 if g else 1e-6) for g in gammas.tolist()],
         rtol=1e-4,
     )

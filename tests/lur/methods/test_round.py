@@ -1,4 +1,4 @@
-"""A round against Algorithm 1 in plain numpy; the state's rates never recompile."""
+"""A round compared with Algorithm 1 in numpy, limit points, and compilation while the rates change."""
 
 import chex
 import flax.linen as nn
@@ -10,7 +10,7 @@ import pytest
 
 import lur
 import theory
-from tests.lur.methods.test_inner_loop import plain_inner_loop
+from tests.lur.methods.test_inner_loop import numpy_inner_loop
 from tests.lur.problems import (
     add,
     descent_batches,
@@ -26,7 +26,7 @@ from tests.lur.problems import (
 M, K, B = 4, 3, 2
 
 
-def norm(tree):
+def tree_norm(tree):
     return np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(tree)))
 
 
@@ -35,23 +35,23 @@ def norm(tree):
 def test_round_is_algorithm_1(weights):
     x, batches, gamma, eta = logistic_params(0), logistic_batches(1, M, K, B), 0.3, 0.7
     theta = (1.0, 0.0, 2.0)
-    algorithm = lur.local_update(logistic_loss, theta)
-    state, info = algorithm.round(algorithm.init(x, gamma, eta), batches, weights)
-    messages = [plain_inner_loop(x, take(batches, i), gamma, theta)[0] for i in range(M)]
+    method = lur.local_update(logistic_loss, theta)
+    state, info = method.round(method.init(x, gamma, eta), batches, weights)
+    updates = [numpy_inner_loop(x, take(batches, i), gamma, theta)[0] for i in range(M)]
     p = np.full(M, 1 / M) if weights is None else weights / weights.sum()
-    q = {name: sum(p[i] * messages[i][name] for i in range(M)) for name in x}
+    mean_update = {name: sum(p[i] * updates[i][name] for i in range(M)) for name in x}
     losses = [logistic_value(x, take(batches, i, 0)) for i in range(M)]
-    chex.assert_trees_all_close(state.params, add(x, q, -eta), rtol=1e-12)
-    np.testing.assert_allclose(info.update_norm, norm(q), rtol=1e-12)
-    np.testing.assert_allclose(info.client_norms, [norm(m) for m in messages], rtol=1e-12)
+    chex.assert_trees_all_close(state.params, add(x, mean_update, -eta), rtol=1e-12)
+    np.testing.assert_allclose(info.update_norm, tree_norm(mean_update), rtol=1e-12)
+    np.testing.assert_allclose(info.client_norms, [tree_norm(update) for update in updates], rtol=1e-12)
     np.testing.assert_allclose(info.loss, p @ losses, rtol=1e-12)
     np.testing.assert_allclose(info.client_losses, losses, rtol=1e-12)
     assert (float(info.client_lr), float(info.server_lr), bool(info.decayed)) == (gamma, eta, False)
     assert int(state.round) == 1
 
 
-def test_one_compilation_while_the_rates_change():
-    """gamma and eta change every round, by hand and by decay: the loss is traced once and never again."""
+def test_changing_the_rates_does_not_recompile():
+    """gamma and eta change every round, explicitly and by decay, but the loss is traced in the first round only."""
     traces = []
 
     def loss_fn(x, batch):
@@ -60,31 +60,29 @@ def test_one_compilation_while_the_rates_change():
 
     A, c, _ = random_quadratic(0, M, 3)
     batches = descent_batches(A.astype(np.float32), c.astype(np.float32), K)
-    algorithm = lur.local_update(
-        loss_fn, lur.theta.fedavg(K), decay=lur.decay.plateau(window=2, patience=1, cooldown=0)
-    )
-    state = algorithm.init(np.zeros(3, np.float32), 0.1, 0.1)
-    state, _ = algorithm.round(state, batches)
-    first = len(traces)
+    method = lur.local_update(loss_fn, lur.theta.fedavg(K), decay=lur.decay.plateau(window=2, patience=1, cooldown=0))
+    state = method.init(np.zeros(3, np.float32), 0.1, 0.1)
+    state, _ = method.round(state, batches)
+    traces_of_first_round = len(traces)
     for t in range(20):
         state = state._replace(client_lr=jnp.float32(0.1 / (t + 1)), server_lr=jnp.float32(0.2 / (t + 1)))
-        state, _ = algorithm.round(state, batches)
-    assert len(traces) == first
+        state, _ = method.round(state, batches)
+    assert len(traces) == traces_of_first_round
     assert int(state.round) == 21
 
 
 @pytest.mark.x64
 @pytest.mark.promote
-def test_a_grid_of_rates_is_a_vmap():
-    """One program for all (gamma, eta): each cell equal to its own run."""
+def test_vmap_over_rates_equals_separate_runs():
+    """One program computes all pairs (gamma, eta)."""
     A, c, _ = random_quadratic(1, M, 3)
     batches = descent_batches(A, c, K)
-    algorithm = lur.local_update(quadratic_loss, lur.theta.fedavg(K), server=optax.adam)
+    method = lur.local_update(quadratic_loss, lur.theta.fedavg(K), server=optax.adam)
     gammas, etas = jnp.array([0.0, 0.1, 0.3]), jnp.array([0.01, 0.1, 1.0])
 
     def run(gamma, eta):
-        state = algorithm.init(jnp.zeros(3), gamma, eta)
-        return jax.lax.scan(lambda s, _: (algorithm.round(s, batches)[0], None), state, length=10)[0].params
+        state = method.init(jnp.zeros(3), gamma, eta)
+        return jax.lax.scan(lambda s, _: (method.round(s, batches)[0], None), state, length=10)[0].params
 
     grid = jax.vmap(jax.vmap(run, (None, 0)), (0, None))(gammas, etas)
     for i, gamma in enumerate(gammas):
@@ -107,17 +105,17 @@ THETAS = {"fedavg": lur.theta.fedavg(4), "fomaml": lur.theta.fomaml(3), "random"
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("theta", THETAS)
 def test_limit_point_is_the_surrogate_minimiser(server, theta):
-    """Full participation, weights p: whatever the server, LocalUpdate ends at x*(gamma, Theta), not at x*."""
+    """With full participation and weights p, every server optimiser converges to x*(gamma, Theta) rather than x*."""
     A, c, p = random_quadratic(5, 4, 3)
     gamma, weights = 0.3, THETAS[theta]
     optimizer, eta, rounds = SERVERS[server]
-    algorithm = lur.local_update(quadratic_loss, weights, server=optimizer)
+    method = lur.local_update(quadratic_loss, weights, server=optimizer)
     batches = descent_batches(A, c, len(weights))
-    state = algorithm.init(np.zeros(3), gamma, eta)
+    state = method.init(np.zeros(3), gamma, eta)
 
     @jax.jit
     def run(state):
-        return jax.lax.scan(lambda s, _: (algorithm.round(s, batches, p)[0], None), state, length=rounds)[0]
+        return jax.lax.scan(lambda s, _: (method.round(s, batches, p)[0], None), state, length=rounds)[0]
 
     problem = theory.Problem(A, c, p)
     expected = np.asarray(theory.surrogate_minimizer(problem, gamma, weights))
@@ -125,8 +123,8 @@ def test_limit_point_is_the_surrogate_minimiser(server, theta):
     assert np.linalg.norm(expected - theory.minimizer(problem)) > 1e-3
 
 
-def test_a_network():
-    """A flax network in float32: the loss falls, and Info is what a log needs."""
+def test_training_a_flax_network_reduces_the_loss():
+    """A flax network in float32."""
 
     class Net(nn.Module):
         @nn.compact
@@ -142,22 +140,22 @@ def test_a_network():
         return jnp.mean(jax.nn.softplus(z) - batch["y"] * z)
 
     params = net.init(jax.random.key(0), batches["x"][0, 0])
-    algorithm = lur.local_update(loss_fn, lur.theta.fedavg(K), server=lur.optimizers.yogi)
-    state = algorithm.init(params, 0.1, 0.05)
+    method = lur.local_update(loss_fn, lur.theta.fedavg(K), server=lur.optimizers.yogi)
+    state = method.init(params, 0.1, 0.05)
     losses = []
     for _ in range(60):
-        state, info = algorithm.round(state, batches)
+        state, info = method.round(state, batches)
         losses.append(float(info.loss))
     assert losses[-1] < 0.3 * losses[0]
     assert info.loss.dtype == jnp.float32
 
 
 @pytest.mark.x64
-def test_rate_per_local_step():
+def test_a_round_uses_a_rate_per_local_step():
     x, batches, gamma = logistic_params(0), logistic_batches(1, M, K, B), np.array([0.5, 0.1, 0.0])
-    algorithm = lur.local_update(logistic_loss, lur.theta.fedavg(K))
-    state, info = algorithm.round(algorithm.init(x, gamma, 1.0), batches)
-    messages = [plain_inner_loop(x, take(batches, i), gamma, (1,) * K)[0] for i in range(M)]
-    q = {name: sum(m[name] for m in messages) / M for name in x}
-    chex.assert_trees_all_close(state.params, add(x, q, -1.0), rtol=1e-12)
+    method = lur.local_update(logistic_loss, lur.theta.fedavg(K))
+    state, info = method.round(method.init(x, gamma, 1.0), batches)
+    updates = [numpy_inner_loop(x, take(batches, i), gamma, (1,) * K)[0] for i in range(M)]
+    mean_update = {name: sum(update[name] for update in updates) / M for name in x}
+    chex.assert_trees_all_close(state.params, add(x, mean_update, -1.0), rtol=1e-12)
     np.testing.assert_array_equal(info.client_lr, gamma)
