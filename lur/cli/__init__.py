@@ -32,10 +32,10 @@ def main() -> int:
 
 def run_command(arguments: list[str]) -> int:
     """Run one command. Returns the exit status."""
+    from lur.cli.arguments import parse_call
     from lur.cli.commands import COMMANDS
     from lur.cli.output import complete_json_flag
     from lur.cli.overview import START_HERE, group_overview, overview
-    from lur.cli.parsing import parse_call
     from lur.training.configuration import did_you_mean
 
     match arguments:

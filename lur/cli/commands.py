@@ -1,5 +1,6 @@
 """The table of commands, one file each. A command imports what it needs when it runs."""
 
+from lur.cli.arguments import Commands
 from lur.cli.bench import bench
 from lur.cli.completion import completion
 from lur.cli.config import config
@@ -9,7 +10,6 @@ from lur.cli.diagnose import diagnose
 from lur.cli.doctor import doctor
 from lur.cli.explore import explore
 from lur.cli.launch import launch
-from lur.cli.parsing import Commands
 from lur.cli.predict import predict
 from lur.cli.report import report
 from lur.cli.reproduce import reproduce

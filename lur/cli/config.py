@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lur.cli.flags import RunFlags, RunFlagsArg, TaskName, requested_config
+from lur.cli.arguments import RunFlags, RunFlagsArg, TaskName, requested_config
 from lur.cli.output import Json, write_json
 
 NO_FLAGS = RunFlags()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lur.cli.flags import RATES, DecayFlags, DecayFlagsArg, TaskName, parse_rates, requested_config
+from lur.cli.arguments import RATES, DecayFlags, DecayFlagsArg, TaskName, parse_rates, requested_config
 from lur.cli.output import Json, check_json, silent, write_json
 from lur.cli.sweep import run_requested_sweep
 from lur.cli.tune import write_tables

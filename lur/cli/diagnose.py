@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from lur.cli.flags import TaskName
+from lur.cli.arguments import TaskName
 from lur.cli.output import Json, check_json, speaker, write_json
 
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lur.cli.parsing import Commands
+from lur.cli.arguments import Commands
 
 START_HERE = """\
 lur: local update methods (FedAvg, Reptile, FOMAML, MAML, ...), and what they really optimise.

@@ -4,7 +4,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from lur.cli.flags import RATES, SweepFlags, SweepFlagsArg, TaskName, parse_rates, requested_config
+from lur.cli.arguments import RATES, SweepFlags, SweepFlagsArg, TaskName, parse_rates, requested_config
 from lur.cli.output import Json, Say, check_json, progress_bar, silent, write_json
 from lur.cli.train import origin, rounds_per_report
 

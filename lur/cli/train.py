@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from lur.cli.flags import RunFlags, RunFlagsArg, TaskName, requested_config
+from lur.cli.arguments import RunFlags, RunFlagsArg, TaskName, requested_config
 from lur.cli.output import Json, Say, check_json, progress_bar, speaker, write_json
 
 NO_FLAGS = RunFlags()

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from lur.cli.flags import SweepFlags, SweepFlagsArg, TaskName
+from lur.cli.arguments import SweepFlags, SweepFlagsArg, TaskName
 from lur.cli.output import Json, check_json, silent, write_json
 from lur.cli.sweep import run_requested_sweep
 

@@ -16,7 +16,6 @@ from jaxtyping import Array, Int, Key, UInt32
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
-Words = tuple[Array, Array]
 
 
 def key_of(seed: UInt32[Array, ""] | int) -> Key[Array, ""]:
@@ -27,9 +26,7 @@ def key_of(seed: UInt32[Array, ""] | int) -> Key[Array, ""]:
 def fold_in(key: Key[Array, ""], data: Int[Array, ""] | int) -> Key[Array, ""]:
     """Return the key derived from a key and a 32-bit integer, as `jax.random.fold_in`."""
     data = jnp.asarray(data).astype(jnp.uint32)
-    return jax.random.wrap_key_data(
-        jnp.stack(threefry2x32(key_words(key), (jnp.zeros_like(data), data))), impl="threefry2x32"
-    )
+    return jax.random.wrap_key_data(jnp.stack(threefry2x32(key, jnp.zeros_like(data), data)), impl="threefry2x32")
 
 
 def bits(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
@@ -37,28 +34,21 @@ def bits(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
     if math.prod(shape) >= 2**32:
         raise ValueError(f"shape must have fewer than 2^32 entries, got {shape}")
     counter = lax.iota(jnp.uint32, math.prod(shape))
-    high, low = threefry2x32(key_words(key), (jnp.zeros_like(counter), counter))
+    high, low = threefry2x32(key, jnp.zeros_like(counter), counter)
     return (high ^ low).reshape(shape)
 
 
-def key_words(key: Key[Array, ""]) -> Words:
-    """Return the two words of a key."""
-    data = jax.random.key_data(key)
-    return data[0], data[1]
-
-
-def threefry2x32(key: Words, counter: Words) -> Words:
+def threefry2x32(
+    key: Key[Array, ""], high: UInt32[Array, "..."], low: UInt32[Array, "..."]
+) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
     """Return the two words of a counter, encrypted with the key."""
-    schedule = (*key, key[0] ^ key[1] ^ PARITY)
-    x, y = counter[0] + schedule[0], counter[1] + schedule[1]
+    words = jax.random.key_data(key)
+    schedule = (words[0], words[1], words[0] ^ words[1] ^ PARITY)
+    x, y = high + schedule[0], low + schedule[1]
     for i in range(5):
         for distance in ROTATIONS[i % 2]:
             x = x + y
-            y = rotate_left(y, distance) ^ x
+            rotated = (y << np.uint32(distance)) | (y >> np.uint32(32 - distance))
+            y = rotated ^ x
         x, y = x + schedule[(i + 1) % 3], y + schedule[(i + 2) % 3] + np.uint32(i + 1)
     return x, y
-
-
-def rotate_left(x: UInt32[Array, "..."], distance: int) -> UInt32[Array, "..."]:
-    """Return the bits of each word rotated to the left."""
-    return (x << np.uint32(distance)) | (x >> np.uint32(32 - distance))

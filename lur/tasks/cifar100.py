@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, UInt8
 
-from lur.data import prepare
+import lur.data.prepare as prepare
 from lur.data.store import Store
 from lur.models.layers.losses import softmax_cross_entropy
 from lur.models.resnet import ResNet18

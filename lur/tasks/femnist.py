@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lur.data import prepare
+import lur.data.prepare as prepare
 from lur.data.store import Store
 from lur.models.cnn import CNN
 from lur.models.layers.losses import softmax_cross_entropy

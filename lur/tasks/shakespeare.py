@@ -4,7 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lur.data import prepare
+import lur.data.prepare as prepare
 from lur.data.store import Store
 from lur.models.lstm_lm import shakespeare as shakespeare_model
 from lur.tasks.built_in import generated_store, prepared_store

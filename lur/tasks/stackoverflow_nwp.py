@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lur.data import prepare
+import lur.data.prepare as prepare
 from lur.data.store import Store
 from lur.models.lstm_lm import LSTMLM
 from lur.tasks.built_in import generated_store, prepared_store, vocabulary_or_most_used

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from lur.data import prepare
+import lur.data.prepare as prepare
 from lur.data.store import Store
 from lur.engine.fast.bags import Bags
 from lur.engine.fast.linear import LinearModel

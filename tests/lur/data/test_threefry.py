@@ -23,8 +23,9 @@ ONES = 0xFFFFFFFF
 )
 def test_known_answers(key, counter, expected):
     """The test vectors of Random123 for threefry2x32 with 20 rounds."""
-    words = [tuple(jnp.uint32(word) for word in pair) for pair in (key, counter)]
-    assert tuple(int(word) for word in threefry2x32(*words)) == expected
+    wrapped = jax.random.wrap_key_data(jnp.array(key, jnp.uint32), impl="threefry2x32")
+    words = threefry2x32(wrapped, *(jnp.uint32(word) for word in counter))
+    assert tuple(int(word) for word in words) == expected
 
 
 @settings(deadline=None, max_examples=30)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lur import tasks
-from lur.cli import flags
+from lur.cli import arguments
 from lur.training import configuration as config
 from lur.training.configuration import RunConfig
 
@@ -104,23 +104,23 @@ def test_settled_and_different():
 
 
 def parsed(*arguments):
-    return tyro.cli(flags.RunFlagsArg, args=arguments)
+    return tyro.cli(arguments.RunFlagsArg, args=arguments)
 
 
 def test_every_field_has_its_flag(tmp_path):
     names = {field.name for field in fields(RunConfig)} - {"task"}
-    assert {field.name for field in fields(flags.RunFlags)} == names
+    assert {field.name for field in fields(arguments.RunFlags)} == names
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
         parsed("--help")
     assert all(f"--{name.replace('_', '-')}" in out.getvalue() for name in names)
     file = tmp_path / "run.toml"
     file.write_text(config.to_toml(RunConfig("digits", seed=5, client_lr=0.5, rounds=7)))
-    run = flags.requested_config(
+    run = arguments.requested_config(
         "", file, None, parsed("--seed", "0", "--client-lr", "0.25")
     )  # a flag goes before the file
     assert run == RunConfig("digits", seed=0, client_lr=0.25, rounds=7)
-    assert flags.requested_config("quadratic", None, None, parsed("--theta", "K=3")) == RunConfig(
+    assert arguments.requested_config("quadratic", None, None, parsed("--theta", "K=3")) == RunConfig(
         "quadratic", theta="K=3"
     )
-    store = flags.requested_config("femnist", None, None, parsed("--store", "s")).store
+    store = arguments.requested_config("femnist", None, None, parsed("--store", "s")).store
     assert store == Path.cwd() / "s"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lur.cli import doctor, output, overview, parsing
+from lur.cli import arguments, doctor, output, overview
 from lur.cli.commands import COMMANDS
 
 LUR = [sys.executable, "-c", "import sys; from lur.cli import main; sys.exit(main())"]
@@ -55,7 +55,7 @@ def test_every_example_is_understood(names, command):
     line = overview.command_summary(names[-1], command)
     words = line.example.split()
     assert tuple(words[1 : 1 + len(names)]) == names, line
-    parsing.parse_call(command, " ".join(["lur", *names]), words[1 + len(names) :])
+    arguments.parse_call(command, " ".join(["lur", *names]), words[1 + len(names) :])
 
 
 def test_help_does_not_wait_for_jax():
