@@ -22,7 +22,7 @@ from typing import Any
 LEFT_OUT = ("data/generate/", "data/writer.py", "models/layers/", "theta.py")
 MADE = {
     "configuration": ("training/configuration.py", "resolve_config"),
-    "layout": ("parallel/layouts.py", "choose"),
+    "layout": ("parallel/layouts.py", "choose_layout"),
     "method": ("training/experiment.py", "build_method"),
 }
 """The function that makes each of these."""
@@ -46,7 +46,7 @@ def count_calls(in_folder: bool, kept_data: bool) -> dict[str, Any]:
     root = str(Path(lur.__file__).parent) + os.sep
     calls: collections.Counter[tuple[str, str]] = collections.Counter()
     class_bodies = set()
-    end = ("runs/log.py", "Log.append") if in_folder else ("training/loop.py", "train")
+    end = ("runs/files.py", "Log.append") if in_folder else ("training/loop.py", "train")
     counting = True
 
     def profile(frame: Any, event: str, value: Any) -> None:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from benchmarks.paper.scales import Scale, case
 from lur import tasks
 from lur.runs import sweep_results
-from lur.runs.stopping import StopRequest
 from lur.runs.sweep_results import CellResult, SweepResults
 from lur.runs.sweep_run import sweep_in_folder
 from lur.training.configuration import RunConfig
+from lur.training.loop import StopRequest
 from lur.training.sweep_plan import SweepConfig, plan_sweep
 
 

@@ -76,8 +76,8 @@ def reproduce_paper(
     """Makes figures and tables of the paper and prints their verdicts."""
     from benchmarks.paper.experiments import Interrupted, PaperRuns
     from lur import tasks
-    from lur.runs.stopping import stop_on_signals
     from lur.training.configuration import did_you_mean
+    from lur.training.loop import stop_on_signals
 
     if task is not None and task not in tasks.NAMES:
         raise ValueError(

@@ -62,10 +62,10 @@ def run_requested_sweep(
     from lur import tasks
     from lur.jax_setup import prepare
     from lur.runs.figures import save_figures
-    from lur.runs.stopping import stop_on_signals
     from lur.runs.sweep_results import read_sweep
     from lur.runs.sweep_run import read_sweep_config
     from lur.training.experiment import load_task
+    from lur.training.loop import stop_on_signals
     from lur.training.sweep_plan import ETAS, GAMMAS, SweepConfig, plan_sweep
 
     prepare()

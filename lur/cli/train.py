@@ -37,8 +37,8 @@ def train(
     """
     from lur.jax_setup import prepare
     from lur.parallel import processes
-    from lur.runs.stopping import stop_on_signals
     from lur.training.experiment import load_task, resolve
+    from lur.training.loop import stop_on_signals
 
     prepare()
     check_json(json)

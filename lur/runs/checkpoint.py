@@ -20,8 +20,16 @@ import numpy as np
 from jaxtyping import PyTree
 
 from lur.runs.errors import Damaged, RunError
-from lur.runs.files import checksum, list_files, remove_folder, require_disk_space, sync_folder, write_file
-from lur.runs.log import Position, hash_prefix
+from lur.runs.files import (
+    Position,
+    checksum,
+    hash_prefix,
+    list_files,
+    remove_folder,
+    require_disk_space,
+    sync_folder,
+    write_file,
+)
 from lur.runs.orbax_arrays import read_arrays, write_arrays
 
 FORMAT = "lur-checkpoint"

@@ -1,13 +1,140 @@
-"""Atomic file operations: a file is complete or absent, and on the disk when the function returns."""
+"""Durable files: small files that are complete or absent, and logs of JSON lines that grow.
+
+A log has one object per line, complete lines only, and is readable while it grows. It knows how many bytes it has and
+their SHA-256. A checkpoint records both (`Position`), and a run that resumes cuts its logs back to them: no line is
+lost, repeated or left incomplete.
+
+A number that is not finite is the text "NaN", "Infinity" or "-Infinity", which Python's `float` and JavaScript's
+`Number` can read. A float has the fewest digits that represent it exactly in its own precision.
+"""
 
 import errno
 import hashlib
+import json
+import math
 import os
 import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from lur.runs.errors import Damaged
+
+
+class Position(NamedTuple):
+    """A position in a log, with a digest of what comes before it.
+
+    Attributes:
+      bytes: number of bytes before the position.
+      sha256: their SHA-256.
+    """
+
+    bytes: int
+    sha256: str
+
+
+START = Position(0, hashlib.sha256().hexdigest())
+
+
+class Log:
+    """A log that is appended to. If the disk refuses an append, nothing of it remains.
+
+    Attributes:
+      path: the file.
+      bytes: its size.
+      hash: the running SHA-256 of its content.
+    """
+
+    def __init__(self, path: Path, position: Position = START):
+        self.path = path
+        self.hash = hash_prefix(path, position) if position.bytes else hashlib.sha256()
+        self.bytes = position.bytes
+        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        os.ftruncate(self.descriptor, self.bytes)
+        os.lseek(self.descriptor, self.bytes, os.SEEK_SET)
+
+    def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Append lines; readers see them at once."""
+        content = b"".join(encode_line(entry) for entry in lines)
+        remaining = memoryview(content)
+        try:
+            while remaining:
+                remaining = remaining[os.write(self.descriptor, remaining) :]
+        except OSError as error:
+            os.ftruncate(self.descriptor, self.bytes)
+            os.lseek(self.descriptor, self.bytes, os.SEEK_SET)
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+        self.hash.update(content)
+        self.bytes += len(content)
+
+    def sync(self) -> Position:
+        """Wait until all lines are on the disk, and return the position of the end."""
+        os.fsync(self.descriptor)
+        return Position(self.bytes, self.hash.hexdigest())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.descriptor)
+
+
+def hash_prefix(path: Path, position: Position) -> Any:
+    """The running SHA-256 of a log up to a position. Raises `Damaged` if the log has other bytes there."""
+    hash = hashlib.sha256()
+    missing = position.bytes
+    if missing and path.exists():
+        with path.open("rb") as file:
+            while missing and (part := file.read(min(missing, 2**20))):
+                hash.update(part)
+                missing -= len(part)
+    if missing:
+        raise Damaged(f"{path}: expected at least {position.bytes:,} bytes, found {position.bytes - missing:,}")
+    if hash.hexdigest() != position.sha256:
+        raise Damaged(f"{path}: expected the first {position.bytes:,} bytes as they were written, found others")
+    return hash
+
+
+def encode_line(entry: Mapping[str, Any]) -> bytes:
+    """An object as a line of JSON."""
+    return (json.dumps(to_json(entry), allow_nan=False) + "\n").encode()
+
+
+def to_json(value: Any) -> Any:
+    """A value in JSON's types: arrays become lists, floats are written as the module says."""
+    if isinstance(value, np.ndarray):
+        return [to_json(entry) for entry in value] if value.ndim else to_json(value[()])
+    if isinstance(value, list | tuple):
+        return [to_json(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {str(name): to_json(entry) for name, entry in value.items()}
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        exact = float(str(value))  # str gives the fewest digits in the value's own precision
+        return exact if math.isfinite(exact) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(exact, "NaN")
+    return value
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a log, which may still grow. An incomplete last line is ignored; a missing file has no lines."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        for k, content in enumerate(file, start=1):
+            if not content.endswith(b"\n"):
+                return
+            try:
+                entry = json.loads(content)
+            except (ValueError, RecursionError):
+                entry = None
+            if not isinstance(entry, dict):
+                raise Damaged(f"{path}, line {k}: expected a JSON object, found {content[:80]!r}")
+            yield entry
 
 
 def remove_folder(path: Path) -> None:

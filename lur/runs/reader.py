@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from lur.runs import folder
 from lur.runs.errors import Damaged
-from lur.runs.log import read_lines
+from lur.runs.files import read_lines
 
 RunStatus = Literal["running", "finished", "diverged", "stopped"]
 NUMERIC_FIELDS = {

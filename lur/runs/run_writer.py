@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from jaxtyping import PyTree
 
 from lur.runs import checkpoint
-from lur.runs.log import START, Log
-from lur.runs.stopping import StopRequest
+from lur.runs.files import START, Log
+from lur.training.loop import StopRequest
 
 LogLines = Mapping[str, Sequence[Mapping[str, Any]]]
 """New lines, by the file name of their log."""

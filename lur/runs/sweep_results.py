@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lur.runs import folder
-from lur.runs.log import read_lines
+from lur.runs.files import read_lines
 from lur.runs.sweep_run import read_sweep_config
 from lur.training.sweep_plan import SweepConfig
 

@@ -27,12 +27,10 @@ import jax
 from lur.runs import folder
 from lur.runs.environment import environment
 from lur.runs.errors import RunError
-from lur.runs.files import write_file
-from lur.runs.log import read_lines, to_json
+from lur.runs.files import read_lines, to_json, write_file
 from lur.runs.run_writer import RunWriter, Segment, open_writer, record_segments
-from lur.runs.stopping import StopRequest
 from lur.training.configuration import config_changes, config_from_values, read_toml, to_toml
-from lur.training.loop import ChunkSize
+from lur.training.loop import ChunkSize, StopRequest
 from lur.training.sweep_plan import SweepConfig, SweepPlan
 from lur.training.sweeps import SweepPosition, SweepProgress, initial_position, run_sweep
 

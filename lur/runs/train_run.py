@@ -28,14 +28,12 @@ from lur.parallel import processes
 from lur.runs import checkpoint, folder
 from lur.runs.environment import environment
 from lur.runs.errors import Damaged, RunError
-from lur.runs.files import write_file
-from lur.runs.log import read_lines, to_json
+from lur.runs.files import read_lines, to_json, write_file
 from lur.runs.run_writer import RunWriter, Segment, open_writer, record_segments
-from lur.runs.stopping import StopRequest
 from lur.training.configuration import MAY_CHANGE, ResolvedRun, RunConfig, config_changes, read_config, to_toml
 from lur.training.evaluation import Evaluation, evaluate
 from lur.training.experiment import Experiment, initial_state
-from lur.training.loop import ChunkSize, Progress, divergence_reason, is_evaluation_due, train
+from lur.training.loop import ChunkSize, Progress, StopRequest, divergence_reason, is_evaluation_due, train
 
 KIND = "train"
 LOGS = ("log.jsonl", "evaluation.jsonl", "timing.jsonl")

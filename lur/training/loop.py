@@ -1,7 +1,15 @@
-"""The training loop: the rounds of an experiment, with evaluations, until the end or until it diverges."""
+"""The training loop: the rounds of an experiment, with evaluations, until the end or until it diverges.
 
+Ctrl-C or SIGTERM stops a run at its next report of progress, where it can write a checkpoint.
+"""
+
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +29,9 @@ from lur.training.experiment import (
 
 ChunkSize = int | Callable[[float], int]
 """Rounds between two reports of progress: a number, or a function of the seconds that a round takes."""
+
+STOPPING = b"lur: stopping after the current rounds; press Ctrl-C again to stop immediately\n"
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Progress(NamedTuple):
@@ -103,3 +114,48 @@ def divergence_reason(name: str, loss: Any, limit: float) -> str | None:
     if not np.isfinite(loss):
         return f"{name} is {loss}"
     return f"{name} is {loss:.6g}, above the limit {limit:g}" if loss > limit else None
+
+
+class StopRequest:
+    """Whether the run was asked to stop.
+
+    Attributes:
+      signal: number of the signal that asked for it; None if none did.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status by which a shell reports the signal."""
+        return 128 + (self.signal or 0)
+
+
+@contextmanager
+def stop_on_signals(quiet: bool = False) -> Iterator[StopRequest]:
+    """Turn the first SIGINT or SIGTERM into a stop request; the second one interrupts.
+
+    Outside the main thread signals are left alone, and nothing requests a stop.
+
+    Args:
+      quiet: do not announce the stop on standard error.
+    """
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.signal is not None:
+            raise KeyboardInterrupt
+        stop.signal = number
+        if not quiet:
+            os.write(2, STOPPING)  # print is not reentrant, and the signal may arrive inside it
+
+    previous = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

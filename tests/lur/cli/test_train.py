@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from lur.runs.reader import read_run
-from lur.runs.stopping import StopRequest
+from lur.training.loop import StopRequest
 
 SMALL = ["--rounds", "4", "--clients", "5", "--clients-per-round", "2", "--theta", "1:1"]
 

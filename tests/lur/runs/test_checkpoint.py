@@ -15,7 +15,7 @@ import pytest
 from lur.runs import checkpoint
 from lur.runs.checkpoint import load, restore, save
 from lur.runs.errors import Damaged, RunError
-from lur.runs.log import Log
+from lur.runs.files import Log
 
 
 class Pair(NamedTuple):

@@ -13,9 +13,9 @@ import pytest
 
 from lur.runs import checkpoint
 from lur.runs.reader import read_run
-from lur.runs.stopping import STOPPING
 from lur.runs.train_run import read_run_config
 from lur.training.experiment import initial_state, load_task, resolve
+from lur.training.loop import STOPPING
 
 LUR = [
     sys.executable,

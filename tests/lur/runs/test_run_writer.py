@@ -10,7 +10,7 @@ import pytest
 
 from lur.runs import checkpoint
 from lur.runs.run_writer import Segment, open_writer, record_segments
-from lur.runs.stopping import StopRequest
+from lur.training.loop import StopRequest
 
 NAMES = ("log.jsonl", "cells.jsonl")
 FIRST = {"cells": np.arange(3, dtype=np.float32), "round": np.int32(0)}

@@ -15,10 +15,10 @@ import pytest
 from lur import tasks
 from lur.runs import checkpoint
 from lur.runs.errors import RunError
-from lur.runs.stopping import StopRequest
 from lur.runs.sweep_results import read_sweep
 from lur.runs.sweep_run import read_sweep_config, read_sweep_toml, sweep_in_folder, sweep_to_toml
 from lur.training.configuration import RunConfig
+from lur.training.loop import StopRequest
 from lur.training.sweep_plan import SweepConfig, plan_sweep
 from lur.training.sweeps import initial_position
 from tests.lur.runs.test_kills import LIMIT, LUR, cache, until_it_writes  # noqa: F401

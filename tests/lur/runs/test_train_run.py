@@ -14,11 +14,10 @@ from lur import tasks
 from lur.runs import checkpoint
 from lur.runs.errors import RunError
 from lur.runs.reader import block_statistics, read_run
-from lur.runs.stopping import StopRequest
 from lur.runs.train_run import LOGS, read_run_config, train_in_folder
 from lur.training.configuration import RunConfig, config_from_values, resolve_config, with_changes
 from lur.training.experiment import initial_state, resolve
-from lur.training.loop import train
+from lur.training.loop import StopRequest, train
 
 CONFIG = RunConfig(
     "quadratic", rounds=12, clients=8, clients_per_round=3, server="yogi", theta="1:2", evaluate_every=5, seed=3,

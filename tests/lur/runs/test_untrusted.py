@@ -21,7 +21,7 @@ from lur.data.store import StoreError, open_store
 from lur.data.writer import write_store
 from lur.runs.checkpoint import restore, save
 from lur.runs.errors import RunError
-from lur.runs.log import Log
+from lur.runs.files import Log
 from lur.runs.report_page import report_page
 from lur.runs.train_run import train_in_folder
 from lur.training import configuration as config

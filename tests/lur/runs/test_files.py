@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lur.runs.errors import Damaged
-from lur.runs.log import START, Log, Position, encode_line, read_lines, to_json
+from lur.runs.files import START, Log, Position, encode_line, read_lines, to_json
 from lur.runs.reader import block_statistics
 
 ENTRIES = [{"round": k, "loss": np.float32(1 / k)} for k in range(1, 6)]
