@@ -130,7 +130,7 @@ def test_links_are_not_followed(run, tmp_path):
     (run / "elsewhere").write_bytes(content)
     target.unlink()
     target.symlink_to(run / "elsewhere")
-    with pytest.raises(Damaged, match="found a link"):
+    with pytest.raises(Damaged, match="found a symbolic link"):
         load(run / "checkpoints" / "00000002", run, tree())
 
 

@@ -37,7 +37,8 @@ def plan(sweep=SWEEP, memory=2**30):
     planned = plan_sweep(sweep, TASK, memory)
     key = replace(planned.experiment.config, rounds=1, evaluate_every=None, checkpoint_every=None)
     method, zero = METHODS.setdefault(key, (planned.experiment.method, planned.zero_lr_method))
-    return planned._replace(experiment=planned.experiment._replace(method=method), zero_lr_method=zero)
+    program = planned.experiment.program._replace(method=method)
+    return planned._replace(experiment=planned.experiment._replace(program=program), zero_lr_method=zero)
 
 
 def run(path, sweep=SWEEP, memory=2**30, **options):

@@ -32,7 +32,8 @@ def experiment(config=CONFIG, task=TASK):
     """The experiment; those that differ in nothing that a method depends on share it and its compiled program."""
     resolved = resolve(config, task)
     key = replace(resolved.config, rounds=1, evaluate_every=None, checkpoint_every=None, client_lr=0.0, server_lr=0.0)
-    return resolved._replace(method=METHODS.setdefault((id(task), key), resolved.method))
+    method = METHODS.setdefault((id(task), key), resolved.method)
+    return resolved._replace(program=resolved.program._replace(method=method))
 
 
 def lengths(*sizes):
