@@ -68,10 +68,10 @@ print(f"{digits.store.clients} clients, gamma in {gammas}, {len(etas)} values of
 # %%
 def curves(method, pairs):
     """f(x) after the rounds in `marks`, for every pair of rates: shape (marks, pairs)."""
-    states = grid.start_pairs(method, digits.init(jax.random.key(0)), pairs)
+    states = grid.init_cells(method, digits.init(jax.random.key(0)), pairs)
     losses, done = [], 0
     for mark in marks:
-        states, _ = grid.advance(
+        states, _ = grid.advance_grid(
             method, states, digits.store, rounds=mark - done, capacity=64, clients_per_round=10, batch_size=10,
             view=digits.view,
         )  # fmt: skip
