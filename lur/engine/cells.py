@@ -14,8 +14,8 @@ from lur.methods.method import (
     Method,
     RoundInfo,
     ServerState,
+    tree_norm,
 )
-from lur.methods.trees import tree_norm
 from lur.parallel.clients import ClientResults, mean_over_clients
 from lur.parallel.layouts import Layout
 

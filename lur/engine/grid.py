@@ -28,9 +28,8 @@ from lur.engine.run import checked_rounds, checked_seed
 from lur.jax_setup import keep_compiled
 from lur.methods.method import Method, RoundInfo, ServerState
 from lur.parallel.client_states import check_client_states, is_on_host
-from lur.parallel.collectives import packed
 from lur.parallel.layouts import Layout, devices_needed, parse_layout
-from lur.parallel.mesh import CLIENTS_AXIS, block_if_cpu_mesh
+from lur.parallel.mesh import CLIENTS_AXIS, block_if_cpu_mesh, packed
 
 CELLS_AXIS = "cells"
 

@@ -1,11 +1,9 @@
-"""Rounds over a store that stays on the host, in memory or memory-mapped: examples are read ahead of their use.
+"""A store that stays on the host, in memory or memory-mapped: the examples of some rounds are read from it.
 
-With several processes, each process reads only its own clients' examples. The examples of a few rounds move to the
-device at once and run there in one loop. How many rounds is the same in every call, so where a run is cut does not
-change a bit of it.
+With several processes, each process reads only its own clients' examples.
 """
 
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,16 +13,12 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int
 
 from lur.data.gather import gather
-from lur.data.prefetch import prefetched
 from lur.data.ragged import Ragged
 from lur.data.sampling import Draw, round_key, sample_clients
 from lur.data.store import Store
-from lur.engine.batches import SamplingPlan, client_batches, draw, local_steps
-from lur.engine.rounds import Rounds, loop_rounds
-from lur.methods.method import Batches, RoundInfo, RoundInputs, ServerState, method_round
-from lur.parallel.client_states import is_on_host, put_rows, take_rows
+from lur.engine.batches import SamplingPlan, draw
 from lur.parallel.layouts import SHARDED_FORMS, Layout
-from lur.parallel.mesh import CLIENTS_AXIS, mesh_of, replicated
+from lur.parallel.mesh import CLIENTS_AXIS, mesh_of
 from lur.parallel.processes import place_arrays
 
 TRANSFER_BYTES = 2**24
@@ -65,73 +59,6 @@ class HostRounds(NamedTuple):
     examples: dict[str, Any]
     mask: Any
     weights: Any
-
-
-def run_on_host(
-    program: Rounds,
-    state: ServerState,
-    store: Store,
-    seed: Any,
-    rounds: int,
-    *,
-    depth: int = 2,
-    donate: bool = False,
-) -> tuple[ServerState, RoundInfo]:
-    """Run `rounds` rounds. The examples of the next ones are read, up to `depth` transfers ahead, meanwhile.
-
-    Client states on the host are copied first, unless `donate` allows to update them in place.
-    """
-    plan, first = program.plan, int(state.round)
-    share, size = process_share(plan.M, program.layout), rounds_per_transfer(plan, store)
-    compiled, infos = _compiled_host_rounds(program.layout), []
-    host_states = jax.tree.map(np.asarray if donate else np.array, state.clients) if is_on_host(state.clients) else None
-
-    def read(t: int) -> tuple[HostRounds, int]:
-        count = min(size, first + rounds - t)
-        return read_rounds(plan, store, seed, t + np.minimum(np.arange(size), count - 1), share), count
-
-    for data, count in prefetched(read, range(first, first + rounds, size), depth):
-        if host_states is None:
-            state, info = compiled(program, state, data, np.asarray(seed), np.int32(count))
-        else:
-            index, rows, positions = take_rows(host_states, np.asarray(data.indices), size * data.indices.shape[1])
-            sharding = None if share is None else replicated(program.layout)
-            rows, positions = place_arrays((rows, positions), sharding)
-            data = data._replace(clients=positions)
-            state, info = compiled(program, state._replace(clients=rows), data, np.asarray(seed), np.int32(count))
-            put_rows(host_states, index, state.clients)
-        infos.append(jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], info))
-    if host_states is not None:
-        state = state._replace(clients=host_states)
-    return state, jax.tree.map(lambda *leaves: np.concatenate(leaves), *infos)
-
-
-def host_rounds(
-    program: Rounds, state: ServerState, data: HostRounds, seed: Any, rounds: Any
-) -> tuple[ServerState, RoundInfo]:
-    """Run the first `rounds` of the rounds in `data`, with the numbers of a store in device memory."""
-    method, plan, view, layout, _ = program
-
-    def batches_of(key: Any, client: Any) -> Batches:
-        steps = local_steps(plan, key, *client)
-        return client_batches(plan, view, steps, lambda examples: examples)
-
-    def one_round(state: ServerState, data: HostRounds) -> tuple[ServerState, RoundInfo]:
-        batches = (data.indices, data.examples, data.mask)
-        inputs = RoundInputs(batches, data.weights, data.clients, round_key(seed, state.round))
-        state, info = method_round(method, state, inputs, layout, batches_of)
-        losses, norms = info.client_losses[: plan.M], info.client_norms[: plan.M]
-        return state, info._replace(client_losses=losses, client_norms=norms)
-
-    return loop_rounds(one_round, state, data, len(data.indices), rounds)
-
-
-@cache
-def _compiled_host_rounds(layout: Layout) -> Any:
-    """Compile `host_rounds` with results on all devices of the layout, or where a model axis has them."""
-    return jax.jit(
-        host_rounds, static_argnames="program", out_shardings=None if layout.model > 1 else replicated(layout)
-    )
 
 
 def process_share(M: int, layout: Layout) -> ProcessShare | None:

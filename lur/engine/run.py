@@ -8,20 +8,18 @@ import logging
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lur.data.gather import Resident, resident, size_in_bytes
 from lur.data.store import Store
 from lur.engine.batches import View, as_stored, plan_sampling
 from lur.engine.fast.choice import choose_form
-from lur.engine.host_store import run_on_host
-from lur.engine.rounds import Rounds, compiled_rounds, compiled_rounds_donated
+from lur.engine.rounds import Rounds, advance
 from lur.jax_setup import keep_compiled
 from lur.methods.method import Method, RoundInfo, ServerState
 from lur.parallel.client_states import check_client_states, is_on_host
 from lur.parallel.layouts import Layout, choose_layout
-from lur.parallel.mesh import block_if_cpu_mesh, replicated
+from lur.parallel.mesh import replicated
 
 LOG = logging.getLogger(__name__)
 DEVICE_BYTES = 2**31
@@ -88,24 +86,6 @@ def run(
     if data is None:
         data = resident(store, replicated(choice.layout))
     return advance(program, state, store, data, checked_seed(seed), rounds, donate=donate)
-
-
-def advance(
-    program: Rounds,
-    state: ServerState,
-    store: Store,
-    data: Resident | Literal["host"],
-    seed: np.uint32,
-    rounds: int,
-    *,
-    donate: bool = False,
-) -> tuple[ServerState, RoundInfo]:
-    """Run `rounds` further rounds, with a store that is in device memory or stays on the host."""
-    if isinstance(data, str):
-        return run_on_host(program, state, store, jnp.asarray(seed), rounds, donate=donate)
-    compiled = compiled_rounds_donated if donate else compiled_rounds
-    state, infos = block_if_cpu_mesh(compiled(program, state, data, jnp.asarray(seed), np.int32(rounds)))
-    return state, infos if rounds == program.capacity else jax.tree.map(lambda leaf: leaf[:rounds], infos)
 
 
 def checked_rounds(rounds: int) -> int:

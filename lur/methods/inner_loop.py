@@ -22,8 +22,7 @@ from jaxtyping import Array, Float, PyTree
 
 from lur import _checks
 from lur.methods.method import Batches, Broadcast, ClientOutput
-from lur.methods.optimizers import Optimizer, optimizer_init, optimizer_step
-from lur.methods.trees import add_scaled
+from lur.methods.optimizers import Optimizer, add_scaled, optimizer_init, optimizer_step
 from lur.theta import Theta, nonzero
 
 Send = Literal["gradients", "loss_gradients", "delta"]

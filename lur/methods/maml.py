@@ -18,9 +18,8 @@ from jaxtyping import Array, Float, PyTree
 from lur import _checks
 from lur.methods.decay import Plateau
 from lur.methods.method import Batches, Broadcast, ClientOutput, Method
-from lur.methods.optimizers import Optimizer
+from lur.methods.optimizers import Optimizer, add_scaled
 from lur.methods.server import InitServer, ServerUpdate
-from lur.methods.trees import add_scaled
 
 
 class MAMLClient(NamedTuple):

@@ -20,7 +20,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from lur import _checks
-from lur.methods.trees import tree_norm
 from lur.parallel.client_states import population, repeat_for_clients
 from lur.parallel.clients import ClientResults, mean_over_clients
 from lur.parallel.layouts import Layout, parse_layout
@@ -302,6 +301,12 @@ def method_round(
 
 
 _compiled_round = jax.jit(method_round, static_argnames=("method", "layout", "batches_of"))
+
+
+def tree_norm(tree: PyTree, dtype: Any) -> Float[Array, ""]:
+    """Return the Euclidean norm over all leaves, computed in `dtype`."""
+    squares = [jnp.sum(jnp.square(leaf.astype(dtype))) for leaf in jax.tree.leaves(tree)]
+    return jnp.sqrt(sum(squares, start=jnp.zeros((), dtype)))
 
 
 def normalized(weights: Float[Array, "M"] | Int[Array, "M"], dtype: Any) -> Float[Array, "M"]:

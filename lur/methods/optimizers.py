@@ -55,6 +55,11 @@ def optimizer_step(
     return optax.apply_updates(params, updates), state
 
 
+def add_scaled(x: PyTree, scalar: Float[Array, ""], y: PyTree) -> PyTree:
+    """Return x + scalar * y. Unlike `optax.tree.add_scale`, the scalar takes each leaf's dtype."""
+    return jax.tree.map(lambda x, y: x + jnp.asarray(scalar, x.dtype) * y, x, y)
+
+
 class YogiState(NamedTuple):
     """The state of Yogi.
 

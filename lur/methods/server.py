@@ -14,9 +14,8 @@ from jaxtyping import PyTree
 
 from lur import _checks
 from lur.methods.decay import Plateau
-from lur.methods.method import Cohort, RoundInfo, ServerState
+from lur.methods.method import Cohort, RoundInfo, ServerState, tree_norm
 from lur.methods.optimizers import Optimizer, optimizer_init, optimizer_step
-from lur.methods.trees import tree_norm
 from lur.parallel.clients import weighted_mean
 
 

@@ -10,9 +10,8 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PyTree
 
-from lur.parallel.collectives import packed_psum
 from lur.parallel.layouts import Layout
-from lur.parallel.mesh import CLIENTS_AXIS, constrain_replicated, mesh_of
+from lur.parallel.mesh import CLIENTS_AXIS, constrain_replicated, mesh_of, packed_psum
 
 
 class ClientResults(NamedTuple):

@@ -1,19 +1,39 @@
-"""Device meshes: where the arrays of a layout are placed."""
+"""Devices: the platform that programs run on, meshes, where arrays are placed, and what devices send each other."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from lur.parallel.layouts import Layout
 
 CLIENTS_AXIS = "clients"
 MODEL_AXIS = "model"
+LARGE_ARRAY = 2**22
+"""On a CPU an array with at least this many elements is sent by itself: copying costs more than another message."""
 SPLIT_SIZE = 1024
 """Arrays with at least this many elements are split along a model axis."""
+
+
+lowering_for = jax.make_user_context(None)
+"""``with lowering_for("tpu"):`` traces programs for that platform; the default None means this machine's backend."""
+
+
+def target_platform() -> str:
+    """Return the platform that programs traced now will run on: ``cpu``, ``gpu``, ``cuda``, ``tpu``, ..."""
+    return lowering_for.value or jax.default_backend()
+
+
+def targets_cpu() -> bool:
+    """Return whether programs traced now will run on a CPU."""
+    return target_platform() == "cpu"
 
 
 def mesh_of(layout: Layout) -> Mesh:
@@ -73,3 +93,29 @@ def block_if_cpu_mesh(tree: PyTree) -> PyTree:
             if len(devices) > 1 and all(device.platform == "cpu" for device in devices):
                 jax.block_until_ready(tree)
     return tree
+
+
+def packed_psum(tree: PyTree, axis_name: str) -> PyTree:
+    """Sum `tree` over the devices of a mesh axis in one all-reduce per dtype."""
+    psum = partial(jax.lax.psum, axis_name=axis_name)
+    leaves, structure = jax.tree.flatten(tree)
+    summed = {k: psum(leaf) for k, leaf in enumerate(leaves) if leaf.size >= LARGE_ARRAY and targets_cpu()}
+    rows = {k: leaf[None] for k, leaf in enumerate(leaves) if k not in summed}
+    summed |= {k: leaf[0] for k, leaf in packed(psum, rows).items()}
+    return jax.tree.unflatten(structure, [summed[k] for k in range(len(leaves))])
+
+
+def packed(send: Callable[[Array], Array], tree: PyTree) -> PyTree:
+    """Apply the collective `send` to all leaves at once, concatenated into one matrix per dtype.
+
+    The leaves must agree on their first axis, which `send` may change; every call of a collective has its latency.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    for dtype in {leaf.dtype: None for leaf in leaves}:
+        positions = [k for k, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        rows = [leaves[k].reshape(len(leaves[k]), -1) for k in positions]
+        sent = send(jnp.concatenate(rows, axis=1))
+        columns = jnp.split(sent, np.cumsum([row.shape[1] for row in rows])[:-1], axis=1)
+        for k, column in zip(positions, columns, strict=True):
+            leaves[k] = column.reshape(len(sent), *leaves[k].shape[1:])
+    return jax.tree.unflatten(structure, leaves)

@@ -16,8 +16,8 @@ from lur.data.gather import Resident, resident, size_in_bytes
 from lur.data.sampling import steps_of_epochs
 from lur.engine.batches import plan_sampling
 from lur.engine.fast.choice import FormChoice, choose_form
-from lur.engine.rounds import Rounds
-from lur.engine.run import DEVICE_BYTES, advance, checked_seed
+from lur.engine.rounds import Rounds, advance
+from lur.engine.run import DEVICE_BYTES
 from lur.methods import decay, optimizers
 from lur.methods.local_update import local_update
 from lur.methods.method import Method, RoundInfo, ServerState
@@ -168,7 +168,7 @@ def run_rounds(experiment: Experiment, data: Data, state: ServerState, rounds: i
     Returns:
       The state after the rounds, and their infos as numpy arrays with a leading axis of rounds.
     """
-    seed = checked_seed(experiment.config.seed)
+    seed = np.uint32(experiment.config.seed)
     state, infos = advance(experiment.program, state, experiment.task.store, data, seed, rounds)
     return state, jax.tree.map(np.asarray, infos)
 

@@ -14,10 +14,9 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
 from lur.data.gather import gather, resident
-from lur.engine.host_store import HostRounds, host_rounds, rounds_per_transfer
-from lur.engine.rounds import resident_rounds
-from lur.parallel.mesh import CLIENTS_AXIS, mesh_of, replicated
-from lur.parallel.platform import lowering_for
+from lur.engine.host_store import HostRounds, rounds_per_transfer
+from lur.engine.rounds import host_rounds, resident_rounds
+from lur.parallel.mesh import CLIENTS_AXIS, lowering_for, mesh_of, replicated
 from lur.training.experiment import Experiment, initial_state
 
 KINDS = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute", "collective_broadcast")

@@ -21,7 +21,7 @@ from jaxtyping import PyTree
 
 from lur.methods.inner_loop import InnerLoop, local_schedule
 from lur.methods.method import Batches, Broadcast, ClientOutput
-from lur.methods.trees import add_scaled
+from lur.methods.optimizers import add_scaled
 from lur.parallel.layouts import SMALL_MODEL
 
 

@@ -28,7 +28,7 @@ from lur.engine.fast.bags import Features, checked_features, flat, gram, product
 from lur.methods.method import BatchesOf, ClientMetrics, Method
 from lur.parallel.clients import ClientResults, num_clients, shard_clients, uniform_weights
 from lur.parallel.layouts import Layout
-from lur.parallel.platform import targets_cpu
+from lur.parallel.mesh import targets_cpu
 from lur.theta import Theta, nonzero
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PyTree
 
 from lur.methods.inner_loop import InnerLoop
 from lur.methods.method import Batches, BatchesOf, Broadcast, ClientMetrics, Method
-from lur.methods.trees import add_scaled
+from lur.methods.optimizers import add_scaled
 from lur.parallel.clients import ClientResults, num_clients, pad_clients, shard_clients, uniform_weights
 from lur.parallel.layouts import Layout
 

@@ -7,12 +7,12 @@ the plain forms are at least as good.
 The choice falls at trace time, from `jax.default_backend()`. `lax.platform_dependent` would decide at
 lowering, but traces and differentiates both forms. The price: on a machine whose default backend is a
 GPU, arrays committed to the CPU get the plain forms, right but slow; pass ``form="fast"`` there. To lower
-a program for a platform that is not here, use ``with lur.parallel.platform.lowering_for("tpu"): ...``.
+a program for a platform that is not here, use ``with lur.parallel.mesh.lowering_for("tpu"): ...``.
 """
 
 from typing import Literal
 
-from lur.parallel.platform import targets_cpu
+from lur.parallel.mesh import targets_cpu
 
 Form = Literal["auto", "fast", "plain"]
 

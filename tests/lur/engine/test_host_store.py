@@ -11,7 +11,7 @@ from lur.data.writer import in_memory
 from lur.engine import host_store
 from lur.engine.batches import as_stored, plan_sampling
 from lur.engine.host_store import HostRounds
-from lur.engine.rounds import Rounds
+from lur.engine.rounds import Rounds, _compiled_host_rounds, run_on_host
 from lur.parallel.layouts import parse_layout
 from lur.parallel.mesh import CLIENTS_AXIS, mesh_of
 from tests.lur.engine.test_run import B, K, M, R, clients, loss
@@ -58,7 +58,7 @@ def test_clients_that_fill_up_weigh_nothing(made, weighting):
     assert rows.examples["x"].sharding.spec == P(None, CLIENTS_AXIS)
     start = algo.init(jnp.ones(3), 0.1, 0.3)
     program = Rounds(algo, drawn, as_stored, layout, R)
-    state, infos = host_store._compiled_host_rounds(layout)(program, start, rows, np.uint32(3), np.int32(R))
+    state, infos = _compiled_host_rounds(layout)(program, start, rows, np.uint32(3), np.int32(R))
     options = {"rounds": R, "clients_per_round": M, "batch_size": B, "seed": 3, "weighting": weighting}
     expected, seen = lur.run(algo, start, store, **options)
     np.testing.assert_allclose(state.params, expected.params, rtol=1e-12)
@@ -76,7 +76,7 @@ def test_neither_depth_nor_cuts_change_a_bit(made, monkeypatch, most):
 
     def go(state, rounds, depth):
         program = Rounds(algo, drawn, as_stored, layout, 8)
-        return host_store.run_on_host(program, state, store, seed, rounds, depth=depth)
+        return run_on_host(program, state, store, seed, rounds, depth=depth)
 
     once, infos = go(start, 7, 1)
     deep, _ = go(start, 7, 5)
