@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import tyro
 
-from lur.cli.output import Json, Say, check_json, speaker, write_json
+from lur.cli.output import Json, Printer, check_json, printer, write_json
 from lur.cli.siblings import require_benchmarks
 
 
@@ -58,7 +58,7 @@ def bench(
         if value is not None and value < 1:
             raise ValueError(f"{name} must be >= 1, got {value}")
     check_json(json)
-    say = speaker(quiet, json)
+    say = printer(quiet, json)
     if what == "speed" and task != "quadratic":
         from benchmarks.speed import comparison
 
@@ -72,7 +72,7 @@ def bench(
 
 
 def measure(
-    what: str, task: str, rounds: int | None, turns: int, processes: int, figures: Path | None, say: Say
+    what: str, task: str, rounds: int | None, turns: int, processes: int, figures: Path | None, say: Printer
 ) -> dict[str, Any]:
     """Runs a benchmark, prints its result and returns it as a record."""
     if what == "store":
@@ -115,7 +115,7 @@ def measure(
     return measure_quadratic(rounds or 200, turns, say)
 
 
-def measure_quadratic(rounds: int, turns: int, say: Say) -> dict[str, Any]:
+def measure_quadratic(rounds: int, turns: int, say: Printer) -> dict[str, Any]:
     """Compares lur with Python loops on a quadratic."""
     from benchmarks.speed import quadratic
 

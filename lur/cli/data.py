@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from lur.cli.output import Json, check_json, progress_bar, speaker, write_json
+from lur.cli.output import Json, check_json, printer, progress_bar, write_json
 
 
 def import_(
@@ -48,7 +48,7 @@ def import_(
         imported = import_store(
             format, path, store, options, lambda done, total: bar.update(line, completed=done, total=total)
         )
-    speaker(quiet, json)(f"{store}: {imported.clients:,} clients, {imported.examples:,} examples")
+    printer(quiet, json)(f"{store}: {imported.clients:,} clients, {imported.examples:,} examples")
     write_json(json, {"store": store, "clients": imported.clients, "examples": imported.examples})
     return 0
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lur.cli.arguments import RATES, DecayFlags, DecayFlagsArg, TaskName, parse_rates, requested_config
-from lur.cli.output import Json, check_json, silent, write_json
+from lur.cli.output import Json, check_json, prints_no_text, write_json
 from lur.cli.sweep import run_requested_sweep
 from lur.cli.tune import write_tables
 
@@ -35,7 +35,7 @@ def decay(
     if not task and config is None:
         raise ValueError("expected a task or --config FILE, got neither")
     check_json(json)
-    quiet = silent(quiet, json)
+    quiet = prints_no_text(quiet, json)
     path = run_dir or Path("runs") / f"decay-{requested_config(task, config, None, configuration, without=RATES).task}"
     gammas = sorted(parse_rates("--client-lr", configuration.client_lr, DECAY_GAMMAS), reverse=True)
     for gamma in gammas:

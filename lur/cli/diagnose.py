@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from lur.cli.arguments import TaskName
-from lur.cli.output import Json, check_json, speaker, write_json
+from lur.cli.output import Json, check_json, printer, write_json
 
 
 def diagnose(
@@ -56,7 +56,7 @@ def diagnose(
         check_folder("--out", out)
     thetas = [fedavg(K) for K in steps]
     check_json(json)
-    say = speaker(quiet, json)
+    say = printer(quiet, json)
     loaded = tasks.load(task)
     params: Any = loaded.init(jax.random.key(seed))
     if rounds:

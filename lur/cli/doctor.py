@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lur import _extras
-from lur.cli.output import Json, check_json, speaker, write_json
+from lur.cli.output import Json, check_json, printer, write_json
 
 LIST_DEVICES = """
 import json, jax
@@ -56,7 +56,7 @@ def doctor(quiet: bool = False, json: Json = None) -> int:
         quiet: Print nothing; the exit status tells.
     """
     check_json(json)
-    say = speaker(quiet, json)
+    say = printer(quiet, json)
     findings = examine()
     write_json(json, findings)
     for line in report_lines(findings):

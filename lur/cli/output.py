@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-Say = Callable[[str], None]
+Printer = Callable[[str], None]
 STDOUT = Path("-")
 Json = Annotated[
     Path | None,
@@ -40,12 +40,12 @@ def complete_json_flag(arguments: list[str]) -> list[str]:
     return completed
 
 
-def silent(quiet: bool, json: Path | None) -> bool:
+def prints_no_text(quiet: bool, json: Path | None) -> bool:
     """Whether to print no text: because of --quiet, or because standard output is for JSON."""
     return quiet or json == STDOUT
 
 
-def speaker(quiet: bool, json: Path | None) -> Say:
+def printer(quiet: bool, json: Path | None) -> Printer:
     """`print`, or a function that does nothing with --quiet or if standard output is for JSON."""
     return (lambda line: None) if quiet or json == STDOUT else print
 

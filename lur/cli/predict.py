@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import tyro
 
-from lur.cli.output import Json, check_json, speaker, write_json
+from lur.cli.output import Json, check_json, printer, write_json
 
 
 def predict(
@@ -71,7 +71,7 @@ def predict(
     d = (quadratics.c if isinstance(quadratics, theory.Problem) else quadratics.c_z).shape[-1]
     x, C = np.full(d, start), noise * np.eye(d) if noise else None
     check_json(json)
-    say = speaker(quiet, json)
+    say = printer(quiet, json)
     say(f"{problem}: {len(quadratics.p)} clients, d = {d}; gamma = {client_lr:g}, eta = {server_lr:g}, "
         f"Theta = {theta}, M = {clients_per_round}, B = {batch_size}, {sampling}")  # fmt: skip
     exact = np.asarray(prediction.exact(quadratics, x, setting, C))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import tyro
 
-from lur.cli.output import Json, check_json, silent, speaker, write_json
+from lur.cli.output import Json, check_json, printer, prints_no_text, write_json
 
 FIGURES = tuple(f"fig{n}" for n in range(1, 10))
 TABLES = tuple(f"table{n}" for n in range(1, 8))
@@ -51,7 +51,7 @@ def reproduce(
     require_sibling("theory")
     check_folder("--out", out)
     check_json(json)
-    say = speaker(quiet, json)
+    say = printer(quiet, json)
     if what == "heterogeneity":
         return reproduce_heterogeneity(task or "digits", out, rounds, say, json)
     if rounds is not None:
@@ -59,7 +59,9 @@ def reproduce(
     if store is not None and task is None:
         raise ValueError(f"--store needs --task, the task that the store is for, got {store}")
     prepare()
-    return reproduce_paper(what, scale, task, store, out, runs or out / f"runs-{scale}", say, silent(quiet, json), json)
+    return reproduce_paper(
+        what, scale, task, store, out, runs or out / f"runs-{scale}", say, prints_no_text(quiet, json), json
+    )
 
 
 def reproduce_paper(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lur.cli.arguments import RATES, SweepFlags, SweepFlagsArg, TaskName, parse_rates, requested_config
-from lur.cli.output import Json, Say, check_json, progress_bar, silent, write_json
+from lur.cli.output import Json, Printer, check_json, prints_no_text, progress_bar, write_json
 from lur.cli.train import origin, rounds_per_report
 
 NO_FLAGS = SweepFlags()
@@ -33,7 +33,7 @@ def sweep(
         quiet: Print nothing.
     """
     check_json(json)
-    quiet = silent(quiet, json)
+    quiet = prints_no_text(quiet, json)
     status, results, _ = run_requested_sweep(task, config, run_dir, "sweep", tied, quiet, configuration)
     if results is not None:
         write_json(json, _cells_record(results))
@@ -69,7 +69,7 @@ def run_requested_sweep(
     from lur.training.sweep_plan import ETAS, GAMMAS, SweepConfig, plan_sweep
 
     prepare()
-    say: Say = (lambda line: None) if quiet else print
+    say: Printer = (lambda line: None) if quiet else print
     if task or config is not None:
         run = requested_config(task, config, None, flags, without=RATES)
         gammas = parse_rates("--client-lr", flags.client_lr, GAMMAS)
@@ -92,7 +92,7 @@ def run_requested_sweep(
     return 0, read_sweep(path), path
 
 
-def _run_with_progress_bar(path: Path, plan: Any, stop: Any, say: Say, quiet: bool) -> None:
+def _run_with_progress_bar(path: Path, plan: Any, stop: Any, say: Printer, quiet: bool) -> None:
     """Run a sweep in its folder, with a progress bar."""
     from lur.runs.sweep_run import sweep_in_folder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lur.cli.arguments import RunFlags, RunFlagsArg, TaskName, requested_config
-from lur.cli.output import Json, Say, check_json, progress_bar, speaker, write_json
+from lur.cli.output import Json, Printer, check_json, printer, progress_bar, write_json
 
 NO_FLAGS = RunFlags()
 
@@ -46,7 +46,7 @@ def train(
     is_first = processes.is_first()
     if not is_first:
         quiet, json = True, None
-    say = speaker(quiet, json)
+    say = printer(quiet, json)
     run_config = requested_config(task, config, run_dir, configuration)
     if run_dir is not None and not resume and is_first and (run_dir / "run.json").exists():
         raise ValueError(f"--run-dir must name a new folder with --no-resume, got {run_dir}, which holds a run")
@@ -96,7 +96,7 @@ def rounds_per_report(seconds: float) -> int:
     return int(0.5 / max(seconds, 1e-4))
 
 
-def _train(experiment: Any, run_dir: Path | None, stop: Any, tensorboard: bool, say: Say) -> Generator[Any]:
+def _train(experiment: Any, run_dir: Path | None, stop: Any, tensorboard: bool, say: Printer) -> Generator[Any]:
     """The progress of the run, in a folder or not."""
     from lur.parallel import processes
 
@@ -129,7 +129,7 @@ def _report_ended(run_dir: Path | None, json: Path | None) -> int:
 
 
 def _report_outcome(
-    experiment: Any, run_dir: Path | None, progress: Any, stop: Any, say: Say, json: Path | None
+    experiment: Any, run_dir: Path | None, progress: Any, stop: Any, say: Printer, json: Path | None
 ) -> int:
     """Report how the run ended; returns the exit status."""
     from lur.training.experiment import num_parameters

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from lur.cli.arguments import SweepFlags, SweepFlagsArg, TaskName
-from lur.cli.output import Json, check_json, silent, write_json
+from lur.cli.output import Json, check_json, prints_no_text, write_json
 from lur.cli.sweep import run_requested_sweep
 
 NO_FLAGS = SweepFlags()
@@ -33,7 +33,7 @@ def tune(
     from lur.runs.sweep_results import as_csv, as_text, tune_server_lr
 
     check_json(json)
-    quiet = silent(quiet, json)
+    quiet = prints_no_text(quiet, json)
     status, results, path = run_requested_sweep(task, config, run_dir, "tune", False, quiet, configuration)
     if results is None or not results.finished:
         return status

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from lur.cli.output import STDOUT, Json, check_json, silent, speaker, write_json
+from lur.cli.output import STDOUT, Json, check_json, printer, prints_no_text, write_json
 from lur.cli.siblings import check_folder, require_sibling
 
 
@@ -62,7 +62,7 @@ def verify(
     if not budget > 0:
         raise ValueError(f"--budget must be > 0, got {budget}")
     check_json(json)
-    say = speaker(quiet, json)
+    say = printer(quiet, json)
     ids = [find(id).id for id in claim] or [entry.id for entry in CLAIMS]
     for option, folder in (("--figures", figures), ("--errata", errata), ("--atlas", atlas)):
         if folder is not None:
@@ -74,7 +74,7 @@ def verify(
     shared: Any = {"seed": seed, "jobs": jobs, "implementation": implementation_of(lur), "prepare": keep_compiled}
     with tempfile.TemporaryDirectory() as temporary:
         record = Path(temporary) / "record.json" if json == STDOUT or (json is None and errata) else json
-        quiet = silent(quiet, json)
+        quiet = prints_no_text(quiet, json)
         unique = [*dict.fromkeys(ids)]
         status = verify_claims(unique, json_path=record, full=full, quiet=quiet, budget=budget, **shared)
         if status == 130:

@@ -103,8 +103,8 @@ def test_settled_and_different():
     assert config.config_changes(run, other) == ["client_lr 0.1 -> 0.5", "evaluate_every none -> 3"]
 
 
-def parsed(*arguments):
-    return tyro.cli(arguments.RunFlagsArg, args=arguments)
+def parsed(*flags):
+    return tyro.cli(arguments.RunFlagsArg, args=flags)
 
 
 def test_every_field_has_its_flag(tmp_path):
