@@ -1,4 +1,4 @@
-"""Rounds read on the host: the parts of several processes are the whole, and how far ahead they are read is nothing."""
+"""Rounds read on the host: shares of several processes, padded clients, and prefetching change no number."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,70 +18,75 @@ from tests.lur.engine.test_run import B, K, M, R, clients, loss
 
 
 @pytest.fixture
-def made():
-    algo = lur.local_update(loss, lur.theta.fedavg(K), optax.sgd)
+def problem():
+    """A method, a store and the sampling plan of its rounds."""
+    method = lur.local_update(loss, lur.theta.fedavg(K), optax.sgd)
     store = in_memory(clients())
-    return algo, store, plan_sampling(store, algo, M, B)
+    return method, store, plan_sampling(store, method, M, B)
 
 
 @pytest.mark.x64
 @pytest.mark.parametrize("count", [2, 4])
-def test_the_parts_of_processes_are_the_whole(made, monkeypatch, count):
-    """Who takes part and what each draws is exactly that of one process; nobody reads another's examples."""
-    _, store, drawn = made
-    whole = host_store.read_rounds(drawn, store, np.uint32(3), np.arange(R))
-    filled = M + -M % count
-    monkeypatch.setattr(host_store, "_join_processes", lambda share, *parts: HostRounds(parts[0], *parts))
-    parts = [
-        host_store.read_rounds(drawn, store, np.uint32(3), np.arange(R), host_store.ProcessShare(filled, places, None))
-        for places in np.split(np.arange(filled), count)
+def test_shares_of_all_processes_equal_a_single_process(problem, monkeypatch, count):
+    """All processes draw the clients that a single process draws, and each reads only its share of the examples."""
+    _, store, plan = problem
+    expected = host_store.read_rounds(plan, store, np.uint32(3), np.arange(R))
+    padded_size = M + -M % count
+    monkeypatch.setattr(host_store, "_join_processes", lambda share, *arrays: HostRounds(arrays[0], *arrays))
+    shares = [
+        host_store.read_rounds(
+            plan, store, np.uint32(3), np.arange(R), host_store.ProcessShare(padded_size, positions, None)
+        )
+        for positions in np.split(np.arange(padded_size), count)
     ]
-    for name, value in whole.examples.items():
-        assert all(part.examples[name].shape[1] == filled // count for part in parts)
-        joined = np.concatenate([part.examples[name] for part in parts], axis=1)
+    for name, value in expected.examples.items():
+        assert all(share.examples[name].shape[1] == padded_size // count for share in shares)
+        joined = np.concatenate([share.examples[name] for share in shares], axis=1)
         np.testing.assert_array_equal(joined[:, :M], value)
-    for part in parts:
-        np.testing.assert_array_equal(part.indices[:, :M], whole.indices)
-        np.testing.assert_array_equal(part.indices[:, M:], whole.indices[:, [M - 1] * (filled - M)])
+    for share in shares:
+        np.testing.assert_array_equal(share.indices[:, :M], expected.indices)
+        np.testing.assert_array_equal(share.indices[:, M:], expected.indices[:, [M - 1] * (padded_size - M)])
 
 
 @pytest.mark.x64
 @pytest.mark.parametrize("weighting", ["examples", pytest.param("uniform", marks=pytest.mark.full)])
-def test_clients_that_fill_up_weigh_nothing(made, weighting):
-    algo, store, _ = made
-    drawn = plan_sampling(store, algo, M, B, None, weighting)
+def test_padded_clients_have_no_weight(problem, weighting):
+    method, store, _ = problem
+    plan = plan_sampling(store, method, M, B, None, weighting)
     layout = parse_layout("sequential")
-    filled = M + 2
+    padded_size = M + 2
     mesh = mesh_of(layout)
-    share = host_store.ProcessShare(filled, np.arange(filled), mesh)
-    rows = host_store.read_rounds(drawn, store, np.uint32(3), np.arange(R), share)
+    share = host_store.ProcessShare(padded_size, np.arange(padded_size), mesh)
+    rows = host_store.read_rounds(plan, store, np.uint32(3), np.arange(R), share)
     assert rows.examples["x"].sharding.spec == P(None, CLIENTS_AXIS)
-    start = algo.init(jnp.ones(3), 0.1, 0.3)
-    program = Rounds(algo, drawn, as_stored, layout, R)
+    start = method.init(jnp.ones(3), 0.1, 0.3)
+    program = Rounds(method, plan, as_stored, layout, R)
     state, infos = _compiled_host_rounds(layout)(program, start, rows, np.uint32(3), np.int32(R))
     options = {"rounds": R, "clients_per_round": M, "batch_size": B, "seed": 3, "weighting": weighting}
-    expected, seen = lur.run(algo, start, store, **options)
+    expected, expected_infos = lur.run(method, start, store, **options)
     np.testing.assert_allclose(state.params, expected.params, rtol=1e-12)
-    np.testing.assert_allclose(infos.client_losses, seen.client_losses, rtol=1e-12)
-    np.testing.assert_allclose(infos.loss, seen.loss, rtol=1e-12)
+    np.testing.assert_allclose(infos.client_losses, expected_infos.client_losses, rtol=1e-12)
+    np.testing.assert_allclose(infos.loss, expected_infos.loss, rtol=1e-12)
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("most", [3, *(pytest.param(most, marks=pytest.mark.full) for most in (1, 64))])
-def test_neither_depth_nor_cuts_change_a_bit(made, monkeypatch, most):
-    algo, store, drawn = made
-    monkeypatch.setattr(host_store, "TRANSFER_ROUNDS", most)
-    start, seed = algo.init(jnp.ones(3), 0.1, 0.3), np.uint32(3)
+@pytest.mark.parametrize(
+    "transfer_rounds", [3, pytest.param(1, marks=pytest.mark.full), pytest.param(64, marks=pytest.mark.full)]
+)
+def test_prefetch_depth_and_splitting_a_run_change_no_bit(problem, monkeypatch, transfer_rounds):
+    method, store, plan = problem
+    monkeypatch.setattr(host_store, "TRANSFER_ROUNDS", transfer_rounds)
+    start, seed = method.init(jnp.ones(3), 0.1, 0.3), np.uint32(3)
     layout = parse_layout("vmap")
 
-    def go(state, rounds, depth):
-        program = Rounds(algo, drawn, as_stored, layout, 8)
+    def run_prefetched(state, rounds, depth):
+        program = Rounds(method, plan, as_stored, layout, 8)
         return run_on_host(program, state, store, seed, rounds, depth=depth)
 
-    once, infos = go(start, 7, 1)
-    deep, _ = go(start, 7, 5)
-    cut, first = go(start, 4, 2)
-    cut, last = go(cut, 3, 2)
-    for other in (deep, cut):
-        assert np.asarray(other.params).tobytes() == np.asarray(once.params).tobytes()
+    expected, infos = run_prefetched(start, 7, 1)
+    prefetched, _ = run_prefetched(start, 7, 5)
+    split, first = run_prefetched(start, 4, 2)
+    split, last = run_prefetched(split, 3, 2)
+    for state in (prefetched, split):
+        assert np.asarray(state.params).tobytes() == np.asarray(expected.params).tobytes()
     assert np.concatenate([first.client_losses, last.client_losses]).tobytes() == infos.client_losses.tobytes()

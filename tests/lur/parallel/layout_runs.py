@@ -1,12 +1,14 @@
-"""A task run in every layout, in a process with two CPU devices: `python -m tests.lur.parallel.layout_runs TASK DTYPE`.
+"""Runs a task in every layout, on two CPU devices: `python -m tests.lur.parallel.layout_runs TASK DTYPE`.
 
-Prints, as JSON, the largest difference between any layout's final parameters and those of the first one, as a share
-of the way that these went; and, measured alike, what becomes of the last bit of each initial parameter, in the first
-layout. No layout can be held to less than that: kinks and norms of groups make much of rounding (cifar100, within 20
-rounds). The layouts must have drawn the same clients: the losses of the first round's clients, in order, must agree.
+Prints two distances as JSON, both relative to the distance between the initial and the final parameters of the first
+layout. `difference` is the largest distance between the final parameters of another layout and those of the first.
+`last_bit` is the distance that results from changing the last bit of every initial parameter. No layout can be
+expected to differ by less, since kinks and group norms amplify rounding errors (cifar100, within 20 rounds). All
+layouts must draw the same clients: the client losses of the first round must agree in order.
 
-In single precision the server is SGD for all: an adaptive one divides by the gradient's own size, so that coordinates
-whose gradient is mere rounding take steps as long as the others' (of next word, with Yogi, 1e-3 of the way).
+In single precision the server uses SGD for every task. An adaptive optimiser divides by the size of the gradient, so
+coordinates whose gradient is only rounding error take steps as long as the others (for next word prediction with Yogi
+the difference is 1e-3).
 """
 
 import json
@@ -27,34 +29,37 @@ M = 3
 RATE = 0.01
 
 
-def runs(name: str, dtype: str) -> dict[str, float]:
-    """The largest difference over the layouts, and that of a run from a model whose last bits differ."""
+def compare_layouts(name: str, dtype: str) -> dict[str, float]:
+    """Returns the largest difference between layouts and the effect of the last bit of the initial parameters."""
     jax.config.update("jax_enable_x64", dtype == "float64")
     task = tasks.load(name, clients=5, dtype=jnp.dtype(dtype))
     server = None if dtype == "float64" else "sgd"
-    algo = resolve(RunConfig(name, theta="1:2", server=server), task).method
-    start = task.init(jax.random.key(0))
+    method = resolve(RunConfig(name, theta="1:2", server=server), task).method
+    initial = task.init(jax.random.key(0))
 
-    def end(start, layout):
-        state = algo.init(start, RATE, RATE)
+    def train(initial, layout):
+        state = method.init(initial, RATE, RATE)
         options = {"rounds": ROUNDS, "clients_per_round": M, "batch_size": 2, "view": task.view, "layout": layout}
-        state, infos = run(algo, state, task.store, **options)
+        state, infos = run(method, state, task.store, **options)
         return state.params, infos.client_losses[0]
 
-    first, losses = end(start, LAYOUTS[0])
-    way, largest = distance(first, start), 0.0
+    expected, expected_losses = train(initial, LAYOUTS[0])
+    total, largest = distance(expected, initial), 0.0
     for layout in LAYOUTS[1:]:
-        params, found = end(start, layout)
-        np.testing.assert_allclose(found, losses, rtol=1e-5)
-        largest = max(largest, distance(params, first) / way)
-    nudged, _ = end(jax.tree.map(lambda leaf: jnp.nextafter(leaf, jnp.full_like(leaf, jnp.inf)), start), LAYOUTS[0])
-    return {"difference": largest, "last_bit": distance(nudged, first) / way}
+        params, losses = train(initial, layout)
+        np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+        largest = max(largest, distance(params, expected) / total)
+    perturbed, _ = train(
+        jax.tree.map(lambda leaf: jnp.nextafter(leaf, jnp.full_like(leaf, jnp.inf)), initial), LAYOUTS[0]
+    )
+    return {"difference": largest, "last_bit": distance(perturbed, expected) / total}
 
 
 def distance(a, b) -> float:
+    """Euclidean distance between two trees of parameters."""
     squares = jax.tree.map(lambda x, y: float(np.square(np.asarray(x, np.float64) - np.asarray(y)).sum()), a, b)
     return float(np.sqrt(sum(jax.tree.leaves(squares))))
 
 
 if __name__ == "__main__":
-    print(json.dumps(runs(*sys.argv[1:])))
+    print(json.dumps(compare_layouts(*sys.argv[1:])))

@@ -1,4 +1,4 @@
-"""All layouts are the same run: 20 rounds of each task, in single and in double precision."""
+"""Every layout gives the same run: 20 rounds of each task, in single and in double precision."""
 
 import json
 import os
@@ -12,9 +12,12 @@ ROOT = Path(__file__).resolve().parents[3]
 SMALL = ("quadratic", "digits", "stackoverflow_tp")
 LARGE = ("femnist", "shakespeare", "stackoverflow_nwp", "cifar100")
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
-"""Of the way gone."""
-MUCH = 4
-"""Where the last bit of the initial model makes more than that: so many times as much, since layouts keep rounding."""
+"""Relative to the distance between the initial and the final parameters."""
+ROUNDING_FACTOR = 4
+"""Allowed difference as a multiple of the effect of the last bit of the initial parameters, if that is larger.
+
+Layouts differ by the rounding errors of every round, a perturbed run by those of its initial parameters only.
+"""
 
 
 QUICK = [("digits", "float32"), *((task, "float64") for task in SMALL)]
@@ -24,8 +27,8 @@ CASES = [(task, dtype) for task in (*SMALL, *LARGE) for dtype in TOLERANCE]
 @pytest.mark.parametrize(
     ("task", "dtype"), [case if case in QUICK else pytest.param(*case, marks=pytest.mark.full) for case in CASES]
 )
-def test_every_layout_is_the_same_run(task, dtype):
-    done = subprocess.run(
+def test_every_layout_gives_the_same_run(task, dtype):
+    process = subprocess.run(
         [sys.executable, "-m", "tests.lur.parallel.layout_runs", task, dtype],
         capture_output=True,
         text=True,
@@ -33,6 +36,6 @@ def test_every_layout_is_the_same_run(task, dtype):
         cwd=ROOT,
         env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"},
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert found["difference"] < max(TOLERANCE[dtype], MUCH * found["last_bit"])
+    assert process.returncode == 0, process.stderr[-2000:]
+    differences = json.loads(process.stdout)
+    assert differences["difference"] < max(TOLERANCE[dtype], ROUNDING_FACTOR * differences["last_bit"])

@@ -1,4 +1,4 @@
-"""gamma = 0 and Theta_1: one gradient of all examples, with the numbers of the clients' loops."""
+"""The single gradient form for gamma = 0 or Theta_1: one gradient over all examples instead of a loop per client."""
 
 import functools
 
@@ -25,45 +25,45 @@ CASES = [([1.0, 1.0, 1.0], 0.0), ([0.0, 0.5, 1.0, 2.0], 0.0), ([1.0], 0.3), ([2.
 @pytest.mark.parametrize(("theta", "gamma"), CASES)
 @pytest.mark.parametrize("layout", ["vmap", "sequential", "chunked:2", "sharded"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_numbers_of_the_clients_loops(theta, gamma, layout, weighted):
+def test_single_gradient_equals_the_reference(theta, gamma, layout, weighted):
     batches = logistic_batches(1, 5, len(theta) + 1, 4)
     weights = np.array([1.0, 2.0, 0.0, 4.0, 3.0]) if weighted else None
-    ends = []
+    results = []
     method = local_update(logistic_loss, theta, MOMENTUM)
-    for algo in (method, single_gradient_form(method)):
-        state = algo.init(logistic_params(0), gamma, 0.1)
+    for form in (method, single_gradient_form(method)):
+        state = form.init(logistic_params(0), gamma, 0.1)
         for _ in range(3):
-            state, info = algo.round(state, batches, weights, layout=layout)
-        ends.append((state, info._replace(client_norms=None)))
-    chex.assert_trees_all_close(*ends, rtol=1e-12)
-    chex.assert_trees_all_equal_dtypes(*ends)
+            state, info = form.round(state, batches, weights, layout=layout)
+        results.append((state, info._replace(client_norms=None)))
+    chex.assert_trees_all_close(*results, rtol=1e-12)
+    chex.assert_trees_all_equal_dtypes(*results)
 
 
-def shapes(jaxpr):
-    """The shapes of all values in a program."""
+def value_shapes(jaxpr):
+    """Yields the shapes of all values in a program."""
     for equation in jaxpr.eqns:
         yield from (getattr(v.aval, "shape", ()) for v in (*equation.invars, *equation.outvars))
         for inner in jaxprs_in_params(equation.params):
-            yield from shapes(getattr(inner, "jaxpr", inner))
+            yield from value_shapes(getattr(inner, "jaxpr", inner))
 
 
-@pytest.mark.parametrize(("update", "expected"), [(lambda method: method, True), (single_gradient_form, False)])
-def test_no_model_per_client(update, expected):
+@pytest.mark.parametrize(("form", "has_client_models"), [(lambda method: method, True), (single_gradient_form, False)])
+def test_single_gradient_allocates_no_model_per_client(form, has_client_models):
     M, K, B, d = 7, 3, 2, 11
     loss = lambda params, batch: jnp.mean((batch @ params) ** 2)  # noqa: E731
-    algo = update(local_update(loss, [1.0] * K))
-    state = algo.init(jnp.ones((d, 5)), 0.0, 0.1)
-    program = jax.make_jaxpr(algo.round)(state, jnp.ones((M, K, B, d)))
-    assert ((M, d, 5) in set(shapes(program.jaxpr))) == expected
+    method = form(local_update(loss, [1.0] * K))
+    state = method.init(jnp.ones((d, 5)), 0.0, 0.1)
+    program = jax.make_jaxpr(method.round)(state, jnp.ones((M, K, B, d)))
+    assert ((M, d, 5) in set(value_shapes(program.jaxpr))) == has_client_models
 
 
-def test_one_gradient_of_a_written_out_layer():
+def test_single_gradient_of_a_fast_layer_allocates_no_gradient_per_step():
     M, K, B, d = 7, 3, 2, 11
     loss = lambda params, batch: jnp.mean(dense(batch, params, jnp.zeros(5), form="fast") ** 2)  # noqa: E731
-    algo = single_gradient_form(local_update(loss, [1.0] * K))
-    run = functools.partial(algo.round, layout="sequential")
-    program = jax.make_jaxpr(run)(algo.init(jnp.ones((d, 5)), 0.0, 0.1), jnp.ones((M, K, B, d)))
-    assert not {(1, K, d, 5), (K, d, 5), (M, K, d, 5)} & set(shapes(program.jaxpr))
+    method = single_gradient_form(local_update(loss, [1.0] * K))
+    run = functools.partial(method.round, layout="sequential")
+    program = jax.make_jaxpr(run)(method.init(jnp.ones((d, 5)), 0.0, 0.1), jnp.ones((M, K, B, d)))
+    assert not {(1, K, d, 5), (K, d, 5), (M, K, d, 5)} & set(value_shapes(program.jaxpr))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_one_gradient_of_a_written_out_layer():
         ([1.0], 0.3, {"prox": 0.1}, "reference"),
     ],
 )
-def test_chosen_only_where_no_client_moves(theta, gamma, options, name):
+def test_single_gradient_is_chosen_only_if_no_client_moves(theta, gamma, options, name):
     method = local_update(logistic_loss, theta, **options)
     assert choose_form(method, logistic_params(0), gamma, client_norms=False).name == name
     assert choose_form(method, logistic_params(0), gamma).name != "single gradient"
