@@ -64,10 +64,11 @@ def client_weights(weights: Any, M: int, dtype: Any) -> Array:
     if shape != (M,):
         raise ValueError(f"weights must have one entry per client, shape ({M},), got {shape}")
     if is_concrete(weights):
-        values = np.asarray(weights)
-        if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
+        values = np.asarray(weights, np.float64)
+        if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
             raise ValueError(f"weights must be finite, >= 0 and not all zero, got {values}")
-        weights = values / values.sum()  # before the cast, which may overflow
+        values = values / values.max()  # neither the sum nor the cast overflows
+        weights = values / values.sum()
     return jnp.asarray(weights, dtype)
 
 

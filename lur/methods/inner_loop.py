@@ -110,6 +110,7 @@ def make_inner_loop(
     if loss_on not in ("first", "all"):
         raise ValueError(f"loss_on must be 'first' or 'all', got {loss_on!r}")
     _checks.rate("prox", prox, jnp.float32)
+    prox = float(prox) if _checks.is_concrete(prox) else prox  # hashable
     return InnerLoop(loss_fn, theta, client, send, prox, loss_on)
 
 

@@ -184,6 +184,29 @@ def given_batches(source: None, arrays: PyTree) -> Batches:
     return Batches(arrays)
 
 
+def by_value(setting: Any) -> Any:
+    """Return a key that is equal for equal settings of equal type.
+
+    Tuples are equal whatever their types, so two clients with equal fields would share a compiled program; partials
+    are equal only if they are the same object, so equal ones would not.
+    """
+    if isinstance(setting, tuple):
+        return (type(setting), *map(by_value, setting))
+    if isinstance(setting, partial):
+        key = (setting.func, setting.args, tuple(sorted(setting.keywords.items())))
+        return by_value(key) if is_hashable(key) else setting
+    return setting
+
+
+def is_hashable(value: Any) -> bool:
+    """Return whether the value and all of its parts have a hash."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
 class Method(NamedTuple):
     """A local update method as pure functions.
 
@@ -208,6 +231,12 @@ class Method(NamedTuple):
     broadcast: Callable[[ServerState], Broadcast] = broadcast_params
     prepare: Callable[[Broadcast, PyTree, Batches], PyTree] | None = None
     cohort_update: Callable[..., ClientResults] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Method) and by_value(self) == by_value(other)
+
+    def __hash__(self) -> int:
+        return hash(by_value(self))
 
     def init(self, params: PyTree, client_lr: Any, server_lr: Any, clients: int | None = None) -> ServerState:
         """Return the state before the first round.

@@ -24,9 +24,9 @@ def repeat_for_clients(client_state: PyTree, N: int) -> PyTree:
         return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], N, axis=0), client_state)
 
     def on_host(leaf: Any) -> np.ndarray:
-        row = np.asarray(leaf)
+        row = np.asarray(jnp.asarray(leaf))  # in the dtype that it has on the device
         rows = np.zeros((N, *row.shape), row.dtype)  # memory that is not touched is not allocated
-        if row.any():
+        if any(row.tobytes()):  # -0.0 is not zero bytes
             rows[:] = row
         return rows
 
