@@ -80,7 +80,8 @@ def client_indices(clients: Any, M: int, N: int | None) -> Array | None:
         if M > N:
             raise ValueError(f"batches must have at most the {N} clients of the state, got {M}")
         return jnp.arange(M, dtype=jnp.int32)
-    if np.shape(clients) != (M,) or not jnp.issubdtype(jnp.result_type(clients), jnp.integer):
+    clients = clients if isinstance(clients, Array) else np.asarray(clients)
+    if clients.shape != (M,) or not jnp.issubdtype(clients.dtype, jnp.integer):
         raise ValueError(f"clients must be {M} integers, one index per client, got {clients!r}")
     if is_concrete(clients):
         values = np.asarray(clients)

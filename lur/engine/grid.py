@@ -27,7 +27,7 @@ from lur.engine.rounds import Rounds, resident_rounds
 from lur.engine.run import checked_rounds, checked_seed
 from lur.jax_setup import keep_compiled
 from lur.methods.method import Method, RoundInfo, ServerState
-from lur.parallel.client_states import check_client_states, is_on_host
+from lur.parallel.client_states import check_client_states, fits_device, is_on_host
 from lur.parallel.layouts import Layout, devices_needed, parse_layout
 from lur.parallel.mesh import CLIENTS_AXIS, block_if_cpu_mesh, packed
 
@@ -109,6 +109,9 @@ def init_cells(
         _checks.rate(name, np.array(values), dtype, steps=len(values))
         for name, values in zip(("client_lr", "server_lr"), zip(*pairs, strict=True), strict=True)
     )
+    count = (clients or 1) * len(pairs) * seeds
+    if not fits_device(jax.eval_shape(method.init_client, params), count):
+        raise ValueError(f"client states must fit into device memory in a grid, got {count} states of this method")
     return _init_cells(method, params, gammas, etas, seeds, clients)
 
 

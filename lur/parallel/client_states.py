@@ -19,8 +19,7 @@ DEVICE_BYTES = 2**31
 
 def repeat_for_clients(client_state: PyTree, N: int) -> PyTree:
     """Return N clients' states that all start with `client_state`: on the device if they fit, else on the host."""
-    size = N * sum(leaf.size * leaf.dtype.itemsize for leaf in map(jnp.asarray, jax.tree.leaves(client_state)))
-    if size <= DEVICE_BYTES:
+    if fits_device(jax.eval_shape(lambda: client_state), N):
         return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], N, axis=0), client_state)
 
     def on_host(leaf: Any) -> np.ndarray:
@@ -33,9 +32,14 @@ def repeat_for_clients(client_state: PyTree, N: int) -> PyTree:
     return jax.tree.map(on_host, client_state)
 
 
+def fits_device(client_state: PyTree, count: int) -> bool:
+    """Return whether `count` states with these shapes and dtypes fit into device memory."""
+    return count * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(client_state)) <= DEVICE_BYTES
+
+
 def place_client_states(clients: PyTree, sharding: Any) -> PyTree:
     """Move states to the devices of a sharding (None: the default device) if they fit, else to the host."""
-    if sum(leaf.nbytes for leaf in jax.tree.leaves(clients)) > DEVICE_BYTES:
+    if not fits_device(clients, 1):
         return jax.tree.map(np.asarray, clients)
     return place_arrays(jax.tree.map(jnp.asarray, clients), sharding)
 
