@@ -235,6 +235,9 @@ class Method(NamedTuple):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Method) and by_value(self) == by_value(other)
 
+    def __ne__(self, other: object) -> bool:  # that of tuples otherwise
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(by_value(self))
 
