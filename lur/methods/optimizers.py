@@ -45,14 +45,15 @@ def optimizer_step(
 ) -> tuple[PyTree, PyTree]:
     """Take one step with a traced learning rate. Returns the new parameters and the new optimiser state.
 
-    The update of an optimiser that was built with rate 1 is scaled by `rate`.
+    The update of an optimiser that was built with rate 1 is scaled by `rate`. Every parameter keeps its dtype.
     """
-    if isinstance(optimizer, optax.GradientTransformation):
-        updates, state = optimizer.update(gradient, state, params)
-        updates = jax.tree.map(lambda u: rate.astype(u.dtype) * u, updates)
-    else:
-        updates, state = optimizer(rate).update(gradient, state, params)
-    return optax.apply_updates(params, updates), state
+    with jax.numpy_dtype_promotion("standard"):  # optax multiplies the rate, at least float32, with leaves of any dtype
+        if isinstance(optimizer, optax.GradientTransformation):
+            updates, state = optimizer.update(gradient, state, params)
+            updates = jax.tree.map(lambda u: rate * u, updates)
+        else:
+            updates, state = optimizer(rate).update(gradient, state, params)
+        return optax.apply_updates(params, updates), state
 
 
 def add_scaled(x: PyTree, scalar: Float[Array, ""], y: PyTree) -> PyTree:
