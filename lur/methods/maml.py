@@ -34,7 +34,7 @@ class MAMLClient(NamedTuple):
     local_steps: int
 
     def __call__(self, broadcast: Broadcast, client_state: PyTree, batches: Batches) -> ClientOutput:
-        K, x, batches = self.local_steps, broadcast.params, pad_with_first(batches)
+        K, x, batches = self.local_steps, broadcast.params, batches.padded_with_first()
         gammas = jnp.broadcast_to(broadcast.client_lr, (K,))
         support, query = support_and_query(batches, K)
 
@@ -52,18 +52,6 @@ def adapt(loss_fn: _checks.Loss, params: PyTree, batches: Batches, gammas: Float
         return add_scaled(y, -gamma_k, jax.grad(loss_fn)(y, batch)), None
 
     return batches.scan(local_step, params, gammas)[0]
-
-
-def pad_with_first(batches: Batches) -> Batches:
-    """Return the same mini-batches with the first one in the place of padding.
-
-    A loss may be nan without examples. What a padding step computes is not selected, but its derivative is multiplied
-    by zero, which is nan then.
-    """
-    if batches.is_step is None:
-        return batches
-    index = jnp.where(batches.is_step, jnp.arange(len(batches.is_step), dtype=jnp.int32), 0)
-    return batches._replace(steps=jax.tree.map(lambda leaf: leaf[index], batches.steps))
 
 
 def support_and_query(batches: Batches, K: int) -> tuple[Batches, Batches]:

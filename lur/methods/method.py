@@ -102,6 +102,16 @@ class Batches(NamedTuple):
         """Return all mini-batches, with leading axes (K, B)."""
         return jax.vmap(self.read)(self.steps)
 
+    def padded_with_first(self) -> "Batches":
+        """Return the same mini-batches with the first one in the place of padding, for clients that differentiate them.
+
+        A loss may be nan without examples. A padding step is not selected, but its derivative is multiplied by zero.
+        """
+        if self.is_step is None:
+            return self
+        index = jnp.where(self.is_step, jnp.arange(len(self.is_step), dtype=jnp.int32), 0)
+        return self._replace(steps=jax.tree.map(lambda leaf: leaf[index], self.steps))
+
     def first(self) -> PyTree:
         """Return the mini-batch of the first step."""
         return self.read(jax.tree.map(lambda leaf: leaf[0], self.steps))

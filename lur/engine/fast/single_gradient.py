@@ -75,16 +75,23 @@ def all_clients_gradient(
 
     def first_steps(own: PyTree) -> Batches:
         batches = batches_of(source, own)
+        if batches.is_step is not None and len(set(inner_loop.theta)) > 1:
+            raise ValueError("theta must have equal weights where clients take different numbers of steps")
         return batches._replace(steps=jax.tree.map(lambda leaf: leaf[:K], batches.steps))
 
-    def weighted_loss(x: PyTree, batches: PyTree, weights: Array) -> tuple[Array, Array]:
+    def arrays_and_thetas(own: PyTree) -> tuple[PyTree, Array]:
+        batches = first_steps(own)
+        own_thetas = thetas if batches.is_step is None else thetas * batches.is_step.astype(thetas.dtype)
+        return batches.padded_with_first().arrays(), own_thetas
+
+    def weighted_loss(x: PyTree, batches: PyTree, own_thetas: Array, weights: Array) -> tuple[Array, Array]:
         losses = jax.vmap(jax.vmap(lambda batch: loss_fn(x, batch)))(batches)
-        return weights @ (losses @ thetas), losses[:, 0]
+        return weights @ (losses * own_thetas).sum(axis=1), losses[:, 0]
 
     def add_chunk(total: PyTree, chunk: Any) -> tuple[PyTree, Array]:
         members, share = chunk
-        batches = jax.vmap(lambda own: first_steps(own).arrays())(members)
-        (_, losses), gradient = jax.value_and_grad(weighted_loss, has_aux=True)(x, batches, share)
+        batches, own_thetas = jax.vmap(arrays_and_thetas)(members)
+        (_, losses), gradient = jax.value_and_grad(weighted_loss, has_aux=True)(x, batches, own_thetas, share)
         return jax.tree.map(jnp.add, total, gradient), losses
 
     def add_client(total: PyTree, chunk: Any) -> tuple[PyTree, Array]:

@@ -6,6 +6,7 @@ import pytest
 
 import lur
 from lur.data.writer import in_memory
+from lur.engine.fast.single_gradient import single_gradient_form
 from lur.methods.method import Batches, Broadcast
 from tests.lur import numpy_loop
 from tests.lur.numpy_loop import FACTORIES, random_store
@@ -161,6 +162,20 @@ def test_a_grid_takes_the_clients_own_steps():
                 )  # fmt: skip
                 np.testing.assert_allclose(states.params[i, j, k], expected, rtol=1e-12, atol=1e-13)
                 np.testing.assert_allclose(infos.loss[i, j, k], losses, rtol=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["vmap", "sequential", "chunked:2"])
+def test_one_gradient_of_all_examples_leaves_padding_out(layout):
+    store, w = random_store(6, SIZES), np.array([1.0, -2.0, 0.5])
+    method = lur.local_update(numpy_loop.loss, (1.0,) * K)
+    options = {"rounds": 2, "clients_per_round": M, "batch_size": B, "epochs": EPOCHS, "seed": 4, "layout": layout}
+    found, infos = lur.run(single_gradient_form(method), method.init(w, 0.0, ETA), store, **options)
+    expected, (losses, *_) = numpy_loop.run(
+        store, w, lambda w, batches: numpy_loop.client(w, batches, 0.0, (1.0,) * K),
+        rounds=2, M=M, K=K, B=B, seed=4, epochs=EPOCHS, eta=ETA,
+    )  # fmt: skip
+    np.testing.assert_allclose(found.params, expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(infos.loss, losses, rtol=1e-12)
 
 
 @pytest.mark.parametrize("theta", [(0.0, 0.0, 0.0, 1.0), (1.0, 0.5, 1.0, 1.0)])
