@@ -86,7 +86,7 @@ def local_schedule(inner_loop: InnerLoop, broadcast: Broadcast, batches: Batches
         raise ValueError(f"theta needs K(theta) = {K} mini-batches, got batches with {supplied}")
     if batches.is_step is not None and len(set(inner_loop.theta)) > 1:
         raise ValueError("theta must have equal weights where clients take different numbers of steps")
-    batches = batches._replace(steps=jax.tree.map(lambda leaf: leaf[:K], batches.steps))
+    batches = batches.first_steps(K)
     batch = jax.eval_shape(batches.first)
     _checks.batch_dtypes(batch, broadcast.params)
     _checks.scalar_loss(inner_loop.loss_fn, broadcast.params, batch)

@@ -69,6 +69,11 @@ class ClientUpdate(NamedTuple):
     client: ClientFn
 
     def __call__(self, broadcast: Broadcast, client_state: PyTree, batches: Batches) -> ClientOutput:
+        if batches.is_step is not None:
+            raise ValueError(
+                "clients must take equal numbers of steps with lur.from_client, got epochs over clients of unequal size; "
+                "write a lur.Method, whose client_update can tell padding from steps by Batches.is_step"
+            )
         update, loss = self.client(broadcast.params, batches.arrays(), broadcast.client_lr)
         return ClientOutput(update, client_state, loss)
 

@@ -112,6 +112,11 @@ class Batches(NamedTuple):
         index = jnp.where(self.is_step, jnp.arange(len(self.is_step), dtype=jnp.int32), 0)
         return self._replace(steps=jax.tree.map(lambda leaf: leaf[index], self.steps))
 
+    def first_steps(self, K: int) -> "Batches":
+        """Return the mini-batches of the first K steps."""
+        steps, is_step = jax.tree.map(lambda leaf: leaf[:K], (self.steps, self.is_step))
+        return self._replace(steps=steps, is_step=is_step)
+
     def first(self) -> PyTree:
         """Return the mini-batch of the first step."""
         return self.read(jax.tree.map(lambda leaf: leaf[0], self.steps))
@@ -145,6 +150,8 @@ class ClientMetrics(NamedTuple):
 
 class Cohort(NamedTuple):
     """The clients of a round as the server sees them.
+
+    With several processes the clients may be padded with copies of weight 0, so take weighted sums.
 
     Attributes:
       losses: the clients' losses before training.

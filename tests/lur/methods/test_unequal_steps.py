@@ -227,3 +227,11 @@ def test_a_client_of_one_step_is_the_client_without_padding():
     alone = short(broadcast, (), Batches({"x": x[:2], "y": y[:2], "mask": mask[:2]}))
     np.testing.assert_array_equal(padded.update, alone.update)
     np.testing.assert_array_equal(padded.loss, alone.loss)
+
+
+def test_a_client_function_without_padding_is_refused():
+    store = lur.data.in_memory([("a", {"x": np.ones((1, 1))}), ("b", {"x": np.ones((4, 1))})])
+    method = lur.from_client(lambda params, batches, gamma: (params, params.sum()), local_steps=4)
+    state = method.init(np.ones(1, np.float32), 0.1, 0.1)
+    with pytest.raises(ValueError, match="clients must take equal numbers of steps with lur.from_client"):
+        lur.run(method, state, store, rounds=1, clients_per_round=2, batch_size=1, epochs=1)
