@@ -233,5 +233,5 @@ def test_a_client_function_without_padding_is_refused():
     store = lur.data.in_memory([("a", {"x": np.ones((1, 1))}), ("b", {"x": np.ones((4, 1))})])
     method = lur.from_client(lambda params, batches, gamma: (params, params.sum()), local_steps=4)
     state = method.init(np.ones(1, np.float32), 0.1, 0.1)
-    with pytest.raises(ValueError, match="clients must take equal numbers of steps with lur.from_client"):
+    with pytest.raises(ValueError, match=r"clients must take equal numbers of steps with lur\.from_client"):
         lur.run(method, state, store, rounds=1, clients_per_round=2, batch_size=1, epochs=1)
