@@ -64,18 +64,13 @@ class InnerLoop(NamedTuple):
         start = (x, optimizer_init(self.optimizer, gammas[0], x), optax.tree.zeros_like(x))
         (y, _, update), losses = batches.scan(local_step, start, gammas, thetas)
         update = optax.tree.sub(x, y) if self.send == "delta" else update
-        return ClientOutput(update, client_state, losses[0] if self.loss_on == "first" else self.loss_at(x, batches))
+        loss = losses[0] if self.loss_on == "first" else batches.mean(lambda batch: loss_fn(x, batch))
+        return ClientOutput(update, client_state, loss)
 
     @property
     def has_prox(self) -> bool:
         """Whether the proximal term is part of the program."""
         return not (_checks.is_concrete(self.prox) and self.prox == 0)
-
-    def loss_at(self, x: PyTree, batches: Batches) -> Float[Array, ""]:
-        """Return the mean loss at x over all mini-batches of the client."""
-        _, losses = batches.scan(lambda carry, batch: (carry, self.loss_fn(x, batch)), ())
-        count = len(losses) if batches.is_step is None else batches.is_step.sum().astype(losses.dtype)
-        return losses.sum() / count
 
 
 def local_schedule(inner_loop: InnerLoop, broadcast: Broadcast, batches: Batches) -> tuple[Batches, Array, Array]:
@@ -86,7 +81,7 @@ def local_schedule(inner_loop: InnerLoop, broadcast: Broadcast, batches: Batches
         raise ValueError(f"theta needs K(theta) = {K} mini-batches, got batches with {supplied}")
     if batches.is_step is not None and len(set(inner_loop.theta)) > 1:
         raise ValueError("theta must have equal weights where clients take different numbers of steps")
-    batches = batches.first_steps(K)
+    batches = batches.between(0, K)
     batch = jax.eval_shape(batches.first)
     _checks.batch_dtypes(batch, broadcast.params)
     _checks.scalar_loss(inner_loop.loss_fn, broadcast.params, batch)

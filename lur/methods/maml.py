@@ -40,7 +40,7 @@ class MAMLClient(NamedTuple):
 
         def loss_after(x):
             adapted = adapt(self.loss_fn, x, support, gammas)
-            return mean_loss(self.loss_fn, adapted, query)
+            return query.mean(lambda batch: self.loss_fn(adapted, batch))
 
         return ClientOutput(jax.grad(loss_after)(x), client_state, self.loss_fn(x, batches.first()))
 
@@ -60,21 +60,7 @@ def support_and_query(batches: Batches, K: int) -> tuple[Batches, Batches]:
     With exactly K mini-batches the outer loss is the mean over all of them.
     """
     supplied = jax.tree.leaves(batches.steps)[0].shape[0]
-
-    def part(steps: slice) -> Batches:
-        return batches._replace(
-            steps=jax.tree.map(lambda leaf: leaf[steps], batches.steps),
-            is_step=None if batches.is_step is None else batches.is_step[steps],
-        )
-
-    return part(slice(K)), part(slice(K, K + 1)) if supplied > K else batches
-
-
-def mean_loss(loss_fn: _checks.Loss, params: PyTree, batches: Batches) -> Float[Array, ""]:
-    """Return the mean loss over all mini-batches that are no padding."""
-    _, losses = batches.scan(lambda carry, batch: (carry, loss_fn(params, batch)), ())
-    count = len(losses) if batches.is_step is None else batches.is_step.sum().astype(losses.dtype)
-    return losses.sum() / count
+    return batches.between(0, K), batches.between(K, K + 1) if supplied > K else batches
 
 
 def maml_gradient(

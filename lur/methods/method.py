@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from lur import _checks
+from lur.methods.by_value import by_value
 from lur.parallel.client_states import population, repeat_for_clients
 from lur.parallel.clients import ClientResults, mean_over_clients
 from lur.parallel.layouts import Layout, parse_layout
@@ -112,10 +113,15 @@ class Batches(NamedTuple):
         index = jnp.where(self.is_step, jnp.arange(len(self.is_step), dtype=jnp.int32), 0)
         return self._replace(steps=jax.tree.map(lambda leaf: leaf[index], self.steps))
 
-    def first_steps(self, K: int) -> "Batches":
-        """Return the mini-batches of the first K steps."""
-        steps, is_step = jax.tree.map(lambda leaf: leaf[:K], (self.steps, self.is_step))
+    def between(self, first: int, end: int) -> "Batches":
+        """Return the mini-batches of the steps first, ..., end - 1, counted from 0."""
+        steps, is_step = jax.tree.map(lambda leaf: leaf[first:end], (self.steps, self.is_step))
         return self._replace(steps=steps, is_step=is_step)
+
+    def mean(self, function: Callable[[PyTree], Float[Array, ""]]) -> Float[Array, ""]:
+        """Return the mean of ``function(batch)`` over the steps that this client takes."""
+        _, values = self.scan(lambda carry, batch: (carry, function(batch)), ())
+        return values.sum() / (len(values) if self.is_step is None else self.is_step.sum().astype(values.dtype))
 
     def first(self) -> PyTree:
         """Return the mini-batch of the first step."""
@@ -199,29 +205,6 @@ def broadcast_params(state: ServerState) -> Broadcast:
 def given_batches(source: None, arrays: PyTree) -> Batches:
     """Return mini-batches that are given as arrays with leading axes (K, B)."""
     return Batches(arrays)
-
-
-def by_value(setting: Any) -> Any:
-    """Return a key that is equal for equal settings of equal type.
-
-    Tuples are equal whatever their types, so two clients with equal fields would share a compiled program; partials
-    are equal only if they are the same object, so equal ones would not.
-    """
-    if isinstance(setting, tuple):
-        return (type(setting), *map(by_value, setting))
-    if isinstance(setting, partial):
-        key = (setting.func, setting.args, tuple(sorted(setting.keywords.items())))
-        return by_value(key) if is_hashable(key) else setting
-    return setting
-
-
-def is_hashable(value: Any) -> bool:
-    """Return whether the value and all of its parts have a hash."""
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 class Method(NamedTuple):

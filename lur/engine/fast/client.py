@@ -60,7 +60,7 @@ class FastInnerLoop(NamedTuple):
         carry: Any = nothing if is_constant else x
         loss = jnp.zeros((), broadcast.client_lr.dtype)
         for first, end in pairwise(sorted({0, int(is_small), zeros, len(theta)})):
-            part = _steps_between(batches, first, end)
+            part = batches.between(first, end)
             if is_constant:
                 local_step = step_of_constant_weights
             elif first < zeros:
@@ -71,11 +71,3 @@ class FastInnerLoop(NamedTuple):
             carry, losses = part.scan(local_step, carry, gammas[first:end], thetas[first:end])
             loss = losses[0] if first == 0 else loss
         return ClientOutput(carry if is_constant else carry[1], client_state, loss)
-
-
-def _steps_between(batches: Batches, first: int, end: int) -> Batches:
-    """Return the mini-batches of the steps first, ..., end - 1."""
-    return batches._replace(
-        steps=jax.tree.map(lambda leaf: leaf[first:end], batches.steps),
-        is_step=None if batches.is_step is None else batches.is_step[first:end],
-    )

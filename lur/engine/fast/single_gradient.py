@@ -77,7 +77,7 @@ def all_clients_gradient(
         batches = batches_of(source, own)
         if batches.is_step is not None and len(set(inner_loop.theta)) > 1:
             raise ValueError("theta must have equal weights where clients take different numbers of steps")
-        return batches.first_steps(K)
+        return batches.between(0, K)
 
     def arrays_and_thetas(own: PyTree) -> tuple[PyTree, Array]:
         batches = first_steps(own)
