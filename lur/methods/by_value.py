@@ -7,8 +7,8 @@ from typing import Any
 def by_value(setting: Any) -> Any:
     """Return a key that is equal for equal settings of equal type.
 
-    Tuples are equal whatever their types, so two clients with equal fields would share a compiled program; partials
-    are equal only if they are the same object, so equal ones would not.
+    Tuples compare equal regardless of their types, so two clients with equal fields would share a compiled program.
+    Partials compare equal only if they are the same object, so equal ones would not.
     """
     if isinstance(setting, tuple):
         return (type(setting), *map(by_value, setting))

@@ -1,6 +1,6 @@
 r"""LocalUpdate: FedAvg, FOMAML, Reptile, Lookahead, local SGD and mini-batch SGD (Algorithm 1).
 
-Charles and Konecny, *On the Outsized Importance of Learning Rates in Local Update Methods*, 2020. In each round
+Charles and Konečný, *On the Outsized Importance of Learning Rates in Local Update Methods*, 2020. In each round
 
 .. math::
     q_t = \tfrac1M \sum_{i \in I_t} \mathrm{InnerLoop}(i, x_t, \gamma_t, \Theta), \qquad

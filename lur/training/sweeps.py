@@ -138,7 +138,7 @@ def advance_group(plan: SweepPlan, data: Data, position: SweepPosition, rounds: 
 
 
 def padded_size(cells: int, full: int) -> int:
-    """The smallest of full, 3/4, 1/2, 3/8, 1/4, ... of it that holds so many cells: few sizes, so few programs."""
+    """The smallest of 1, 3/4, 1/2, 3/8, 1/4, ... of `full` that holds the cells: few sizes, so few programs."""
     fractions = (fraction for k in range(32) for fraction in (1 / 2**k, 0.75 / 2**k))
     sizes = {math.ceil(full * fraction) for fraction in fractions}
     return min(size for size in sizes if size >= cells)
