@@ -115,7 +115,7 @@ def read_sweep_toml(path: Path) -> SweepConfig:
 
 
 def _with_first_group_size(path: Path, plan: SweepPlan) -> SweepPlan:
-    """The plan with the group size that the sweep began with, which its checkpoints have, regardless of the memory that is free now."""
+    """The plan with the group size that the sweep began with: its checkpoints have that size, so it must not change."""
     size = folder.read_json(path / "environment.json").get("begun", {}).get("cells_at_once")
     if not isinstance(size, int) or size < 1 or size == plan.cells_per_group:
         return plan
