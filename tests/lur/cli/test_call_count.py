@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-MAX_FUNCTIONS, MAX_FILES = 190, 48
+MAX_FUNCTIONS, MAX_FILES = 195, 46
+"""What holds today, with data that are generated first; the goal is 120 functions in 28 files."""
 
 
 @pytest.mark.parametrize("options", [(), ("--without-folder",)], ids=["with a run folder", "without a run folder"])

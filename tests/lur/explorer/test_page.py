@@ -289,10 +289,13 @@ def test_export(lur, tmp_path):
 def test_the_command_prints_its_address_and_stops(tmp_path):
     import signal
 
+    # a shell that starts the tests in the background makes them ignore SIGINT, and processes inherit that
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from lur.cli import main; main()"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-c", "from lur.cli import main; raise SystemExit(main())", "explore", "--no-browser"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", program, "explore", "--no-browser"], stdout=subprocess.PIPE, text=True
+    )
     with process, contextlib.closing(process.stdout):
         address = process.stdout.readline().split()[0]
         with urllib.request.urlopen(address) as answer:
