@@ -21,7 +21,7 @@ def work() -> None:
         line = (str(error).splitlines() or [""])[0][:300]
         print(f"lur: process {jax.process_index()} lost another process: {line}", file=sys.stderr, flush=True)
         exit_now(LOST)
-    except Exception:
+    except Exception:  # reported in full; `jax.distributed` would otherwise wait for the other processes at exit
         if jax.process_count() == 1:
             raise
         traceback.print_exc()

@@ -24,6 +24,6 @@ def server(html: str, port: int = 0) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format, *args):
-            """Log nothing."""
+            """Keep requests out of the terminal, which shows the address of the page."""
 
     return ThreadingHTTPServer(("127.0.0.1", port), Page)

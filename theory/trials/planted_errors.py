@@ -36,7 +36,7 @@ class PlantedError(NamedTuple):
 
     @property
     def trial(self) -> Trial:
-        """The true part."""
+        """Return the part of the claim from which the error was made, which is true."""
         claim = find(self.id)
         part = (claim.correction if self.corrected else claim.trial)[self.part]
         assert isinstance(part, Trial)

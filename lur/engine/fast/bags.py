@@ -35,12 +35,12 @@ Features = Array | Bags
 
 
 def product(features: Features, kernel: Float[Array, "d outputs"]) -> Float[Array, "n outputs"]:
-    """Return X W."""
+    """Return X W, the logits without bias of examples with these features."""
     return rows_product(*features, kernel) if isinstance(features, Bags) else features @ kernel
 
 
 def gram(features: Features, d: int) -> Float[Array, "n n"]:
-    """Return X X^T."""
+    """Return the Gram matrix X X^T of the examples, whose features have d dimensions."""
     if not isinstance(features, Bags):
         return features @ features.T
     return rows_product(*features, dense_columns(features, d))
