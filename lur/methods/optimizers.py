@@ -18,7 +18,8 @@ correction   what is corrected                                            who us
 ``tff``      the rate: a_t = sqrt(1 - beta_2^t) / (1 - beta_1^t)          TensorFlow Federated
 ===========  ===========================================================  ================================
 
-``adam`` and ``tff`` differ in epsilon only, which ``tff`` leaves uncorrected.
+``adam`` and ``tff`` differ in epsilon, which ``tff`` leaves uncorrected, and in what `initial_accumulator` starts: v_0
+alone with ``none`` and ``tff``, m_0 as well with ``adam``, as in optax.
 """
 
 from collections.abc import Callable
@@ -87,7 +88,7 @@ def scale_by_yogi(
     Args:
       b1, b2: decay of the first and the second moment.
       eps: added to the root of the second moment.
-      initial_accumulator: the value that both moments start with.
+      initial_accumulator: the value of v_0, and with ``adam``, as in ``optax.scale_by_yogi``, of m_0 as well.
       bias_correction: see the table above.
     """
     for name, value in (("b1", b1), ("b2", b2)):
@@ -101,7 +102,7 @@ def scale_by_yogi(
         raise ValueError(f"bias_correction must be 'none', 'adam' or 'tff', got {bias_correction!r}")
 
     def init(params: PyTree) -> YogiState:
-        m = optax.tree.full_like(params, initial_accumulator)
+        m = optax.tree.full_like(params, initial_accumulator if bias_correction == "adam" else 0.0)
         v = optax.tree.full_like(params, initial_accumulator)
         return YogiState(jnp.zeros((), jnp.int32), m, v)
 

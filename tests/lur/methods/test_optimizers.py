@@ -12,8 +12,8 @@ pytestmark = pytest.mark.x64
 
 
 def numpy_yogi(x, gradients, lr, b1, b2, eps, accumulator, correction):
-    """Yogi as in Zaheer et al."""
-    m, v = np.full_like(x, accumulator), np.full_like(x, accumulator)
+    """Yogi as in Zaheer et al., whose first moment starts at 0; optax's starts both moments at the accumulator."""
+    m, v = np.full_like(x, accumulator if correction == "adam" else 0.0), np.full_like(x, accumulator)
     for t, g in enumerate(gradients, start=1):
         m = b1 * m + (1 - b1) * g
         v = v - (1 - b2) * np.sign(v - g**2) * g**2
@@ -37,7 +37,7 @@ def apply_optimizer(optimizer, x, gradients):
 
 
 @pytest.mark.parametrize("correction", ["none", "adam", "tff"])
-@pytest.mark.parametrize("accumulator", [0.0, 1e-6])
+@pytest.mark.parametrize("accumulator", [0.0, 1e-6, 1.0])
 def test_yogi_follows_its_formulas(correction, accumulator):
     generator = np.random.default_rng(0)
     x, gradients = generator.standard_normal(7), generator.standard_normal((50, 7)) * np.logspace(-3, 1, 7)
