@@ -1,7 +1,7 @@
 """`cifar100`: classify images (100 classes) with a ResNet-18 with group norm on random crops, flipped and standardised.
 
-The paper crops to 24x24; the published code uses 32x32 by default (`crop=32`). Its network also has an L2 penalty on the
-kernels of the convolutions and on the logits' kernel and bias, which the paper does not mention (`l2=1e-4`).
+The paper crops to 24x24; the published code uses 32x32 by default (`crop=32`). Its network also has an L2 penalty on
+the kernels of the convolutions and on the logits' kernel and bias, which the paper does not mention (`l2=1e-4`).
 """
 
 from collections.abc import Mapping
