@@ -17,6 +17,8 @@ what decays                 gamma and eta together                      each by 
                                                                         minimum waits and does not cool down
 first round                 min of nothing = +inf: never bad            inf < inf is false: bad while the
                                                                         window holds an inf
+Delta, W, P, C              one set                                     one set for gamma, one for eta
+patience 0, factor 0        refused                                     0 is as 1; the rate goes to its minimum
 ==========================  ==========================================  =====================================
 
 With W = P = 1 and C = 0, ``paper`` is Algorithm 3 itself. Consecutive bad rounds are counted, a decay follows when the
@@ -42,10 +44,10 @@ class PlateauState(NamedTuple):
     Attributes:
       client_lr: gamma.
       server_lr: eta.
-      window: the last W losses, the newest first.
+      window: the last W losses, the newest first; the larger W if gamma and eta have their own.
       rounds: the number of losses seen.
       decays: the number of decays.
-      best: the best window mean so far.
+      best: the best window mean so far; one for gamma and one for eta if their Delta or W differ.
       wait: the number of consecutive bad rounds; under ``reference`` one for gamma and one for eta.
       cooldown: the rounds left in which the rates cannot decay; under ``reference`` one for gamma and one for eta.
     """
@@ -55,7 +57,7 @@ class PlateauState(NamedTuple):
     window: Float[Array, "W"]
     rounds: Int[Array, ""]
     decays: Int[Array, ""]
-    best: Float[Array, ""]
+    best: Float[Array, "..."]
     wait: Int[Array, "..."]
     cooldown: Int[Array, "..."]
 
@@ -73,6 +75,7 @@ class Plateau(NamedTuple):
       cooldown: C.
       min_client_lr: the smallest gamma.
       min_server_lr: the smallest eta.
+      server_delta, server_window, server_patience, server_cooldown: those of eta; the same under ``paper``.
     """
 
     semantics: Literal["paper", "reference"]
@@ -84,6 +87,10 @@ class Plateau(NamedTuple):
     cooldown: int
     min_client_lr: float
     min_server_lr: float
+    server_delta: float
+    server_window: int
+    server_patience: int
+    server_cooldown: int
 
     def init(self, client_lr: Any, server_lr: Any) -> PlateauState:
         """Return the state before the first round."""
@@ -94,16 +101,18 @@ class Plateau(NamedTuple):
         gamma = _checks.rate("client_lr", client_lr, dtype, steps)
         eta = _checks.rate("server_lr", server_lr, dtype)
         machines = () if self.semantics == "paper" else (2,)
+        bests = () if (self.delta, self.window) == (self.server_delta, self.server_window) else (2,)
+        cooldowns = self.cooldown if self.semantics == "paper" else (self.cooldown, self.server_cooldown)
         zero = jnp.zeros((), jnp.int32)
         return PlateauState(
             client_lr=jnp.maximum(gamma, jnp.asarray(self.min_client_lr, dtype)),
             server_lr=jnp.maximum(eta, jnp.asarray(self.min_server_lr, dtype)),
-            window=jnp.full((self.window,), jnp.inf, dtype),
+            window=jnp.full((max(self.window, self.server_window),), jnp.inf, dtype),
             rounds=zero,
             decays=zero,
-            best=jnp.full((), jnp.inf, dtype),
+            best=jnp.full(bests, jnp.inf, dtype),
             wait=jnp.zeros(machines, jnp.int32),
-            cooldown=jnp.full(machines, self.cooldown, jnp.int32),
+            cooldown=jnp.asarray(cooldowns, jnp.int32),
         )
 
     def update(self, state: PlateauState, loss: Any) -> PlateauState:
@@ -127,31 +136,56 @@ def plateau(
     cooldown: int = 100,
     min_client_lr: float = 0.0,
     min_server_lr: float = 0.0,
+    *,
+    server_delta: float | None = None,
+    server_window: int | None = None,
+    server_patience: int | None = None,
+    server_cooldown: int | None = None,
 ) -> Plateau:
     """Return the decay rule. The defaults are those of the paper's experiments.
 
     Args:
       semantics: ``paper`` or ``reference``; see the table above.
       delta: Delta >= 0, the least improvement that counts.
-      alpha, beta: factors in (0, 1] of the client and the server rate.
-      window, patience, cooldown: W >= 1, P >= 1, C >= 0, in rounds.
+      alpha, beta: factors of the client and the server rate, in (0, 1]; under ``reference`` in [0, 1].
+      window, patience, cooldown: W >= 1, P >= 1 (under ``reference`` P >= 0), C >= 0, in rounds.
       min_client_lr, min_server_lr: rates never decay below these.
+      server_delta, server_window, server_patience, server_cooldown: Delta, W, P and C of the server rate, under
+        ``reference`` only; by default those of the client rate.
     """
     if semantics not in ("paper", "reference"):
         raise ValueError(f"semantics must be 'paper' or 'reference', got {semantics!r}")
-    if not (math.isfinite(delta) and delta >= 0):
-        raise ValueError(f"delta must be finite and >= 0, got {delta}")
+    own = {"delta": server_delta, "window": server_window, "patience": server_patience, "cooldown": server_cooldown}
+    for name, value in own.items():
+        if semantics == "paper" and value is not None:
+            raise ValueError(
+                f"server_{name} must be left out under 'paper', where both rates decay together, got {value}"
+            )
+    is_reference = semantics == "reference"
     for name, factor in (("alpha", alpha), ("beta", beta)):
-        if not 0 < factor <= 1:
-            raise ValueError(f"{name} must be in (0, 1], got {factor}")
-    for name, rounds, least in (("window", window, 1), ("patience", patience, 1), ("cooldown", cooldown, 0)):
-        if isinstance(rounds, bool) or int(rounds) != rounds or rounds < least:
-            raise ValueError(f"{name} must be an integer >= {least}, got {rounds!r}")
+        if not (0 <= factor <= 1 if is_reference else 0 < factor <= 1):
+            raise ValueError(f"{name} must be in {'[' if is_reference else '('}0, 1], got {factor}")
     for name, least in (("min_client_lr", min_client_lr), ("min_server_lr", min_server_lr)):
         if not (math.isfinite(least) and least >= 0):
             raise ValueError(f"{name} must be finite and >= 0, got {least}")
-    sizes = (int(window), int(patience), int(cooldown))
-    return Plateau(semantics, delta, alpha, beta, *sizes, min_client_lr, min_server_lr)
+    shared = {"delta": delta, "window": window, "patience": patience, "cooldown": cooldown}
+    delta, window, patience, cooldown = checked_rule("", is_reference, **shared)
+    server = checked_rule("server_", is_reference, **(shared | {k: v for k, v in own.items() if v is not None}))
+    rounds = (window, patience, cooldown)
+    return Plateau(semantics, delta, alpha, beta, *rounds, min_client_lr, min_server_lr, *server)
+
+
+def checked_rule(
+    prefix: str, is_reference: bool, *, delta: float, window: int, patience: int, cooldown: int
+) -> tuple[float, int, int, int]:
+    """Return Delta, W, P and C of one rate, checked; the prefix is that of their names."""
+    if not (math.isfinite(delta) and delta >= 0):
+        raise ValueError(f"{prefix}delta must be finite and >= 0, got {delta}")
+    counts = (("window", window, 1), ("patience", patience, 0 if is_reference else 1), ("cooldown", cooldown, 0))
+    for name, rounds, least in counts:
+        if isinstance(rounds, bool) or int(rounds) != rounds or rounds < least:
+            raise ValueError(f"{prefix}{name} must be an integer >= {least}, got {rounds!r}")
+    return delta, int(window), int(patience), int(cooldown)
 
 
 def decay_rates(rule: Plateau, state: PlateauState, client: Bool[Array, ""], server: Bool[Array, ""]) -> PlateauState:
@@ -193,16 +227,20 @@ def _paper_update(rule: Plateau, state: PlateauState, loss: Any) -> PlateauState
 @partial(jax.jit, static_argnums=0)
 def _reference_update(rule: Plateau, state: PlateauState, loss: Any) -> PlateauState:
     state = observe(state, loss)
-    mean = state.window.mean()
-    improves = mean < state.best - rule.delta
+    deltas = jnp.asarray((rule.delta, rule.server_delta), state.best.dtype)
+    patience = jnp.asarray((rule.patience, rule.server_patience), jnp.int32)
+    whole_cooldown = jnp.asarray((rule.cooldown, rule.server_cooldown), jnp.int32)
+    means = jnp.stack([state.window[:W].mean() for W in (rule.window, rule.server_window)])
+    improves = means < state.best - deltas
     wait = jnp.where(state.cooldown > 0, 0, state.wait)
     cooldown = jnp.maximum(state.cooldown - 1, 0)
     wait = jnp.where(improves, 0, wait + (cooldown == 0).astype(jnp.int32))
     above = jnp.stack([(state.client_lr > rule.min_client_lr).any(), state.server_lr > rule.min_server_lr])
-    decays = ~improves & (cooldown == 0) & (wait >= rule.patience) & above
+    decays = ~improves & (cooldown == 0) & (wait >= patience) & above
+    best = jnp.where(improves, means, state.best)
     state = decay_rates(rule, state, decays[0], decays[1])
     return state._replace(
-        best=jnp.where(improves, mean, state.best),
+        best=best if state.best.ndim else best[0],
         wait=jnp.where(decays, 0, wait),
-        cooldown=jnp.where(decays, rule.cooldown, cooldown),
+        cooldown=jnp.where(decays, whole_cooldown, cooldown),
     )

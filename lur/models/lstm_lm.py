@@ -1,7 +1,8 @@
 """Recurrent language models: the next character (Shakespeare) and the next word (Stack Overflow).
 
 Sequences are padded at their ends. The models read padding like any token, since what follows a sequence cannot change
-its logits; only the loss masks padded positions.
+its logits; only the loss masks padded positions. For losses that count padding, the LSTMs can hold their outputs there,
+as Keras's do with an input mask.
 """
 
 from typing import Any
@@ -33,6 +34,7 @@ class LSTMLM(nn.Module):
       projection: the width of the linear layer before the softmax layer; None to leave it out.
       dtype: the dtype of parameters and activations.
       form: the form of the layers, see `lur.models.layers.forms`.
+      holds_at_padding: whether the LSTMs hold their states where the input is padding, which must be at the ends.
     """
 
     vocabulary: int
@@ -41,6 +43,7 @@ class LSTMLM(nn.Module):
     projection: int | None = None
     dtype: Any = jnp.float32
     form: Form = "auto"
+    holds_at_padding: bool = False
 
     @nn.compact
     def __call__(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T vocabulary"]:
@@ -48,6 +51,10 @@ class LSTMLM(nn.Module):
         x = jnp.take(table, tokens, axis=0)
         for i, units in enumerate(self.units):
             x = LSTM(units, self.dtype, self.form, name=f"lstm{i + 1}")(x)
+        if self.holds_at_padding:  # every layer's outputs after the last token are those at the last token
+            last = jnp.maximum((tokens != 0).sum(-1, keepdims=True, dtype=jnp.int32) - 1, 0)
+            held = jnp.minimum(jnp.arange(tokens.shape[-1], dtype=jnp.int32), last)
+            x = jnp.take_along_axis(x, held[..., None], axis=-2)
         if self.projection is not None:
             x = Dense(self.projection, dtype=self.dtype, form=self.form, name="projection")(x)
         return Dense(self.vocabulary, dtype=self.dtype, form=self.form, name="logits")(x)

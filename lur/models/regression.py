@@ -1,6 +1,6 @@
 """Logistic regressions: one-versus-rest on sparse inputs (tags of Stack Overflow posts) and multinomial (digits).
 
-Both are convex and are initialised at zero.
+Both are convex and are initialised at zero by default.
 """
 
 from typing import Any
@@ -21,16 +21,18 @@ class TagRegression(nn.Module):
       tags: the number of tags.
       dtype: the dtype of the parameters.
       form: the form of the layer, see `lur.models.layers.forms`.
+      kernel_init: the initialiser of the kernel.
     """
 
     words: int = 10_000
     tags: int = 500
     dtype: Any = jnp.float32
     form: Form = "auto"
+    kernel_init: Any = nn.initializers.zeros
 
     @nn.compact
     def __call__(self, ids: Int[Array, "B W"], values: Float[Array, "B W"]) -> Float[Array, "B tags"]:
-        kernel = self.param("kernel", nn.initializers.zeros, (self.words, self.tags), self.dtype)
+        kernel = self.param("kernel", self.kernel_init, (self.words, self.tags), self.dtype)
         bias = self.param("bias", nn.initializers.zeros, (self.tags,), self.dtype)
         return bag_of_words(ids, values, kernel, form=self.form) + bias
 

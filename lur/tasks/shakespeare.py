@@ -8,7 +8,7 @@ import lur.data.prepare as prepare
 from lur.data.store import Store
 from lur.models.lstm_lm import shakespeare as shakespeare_model
 from lur.tasks.built_in import generated_store, prepared_store
-from lur.tasks.language import language_task
+from lur.tasks.language import Positions, language_task
 from lur.tasks.task import Settings, Task
 
 SETTINGS = Settings(clients_per_round=10, local_steps=10, batch_size=4, client_lr=1.0, server_lr=10**-0.5)
@@ -24,6 +24,7 @@ def task(
     heterogeneity: float = 1.0,
     seed: int = 0,
     dtype: Any = jnp.float32,
+    positions: Positions = "tokens",
 ) -> Task:
     """Return the task.
 
@@ -33,8 +34,9 @@ def task(
       heterogeneity: the heterogeneity of the generated clients.
       seed: the seed of the generated clients.
       dtype: the dtype of parameters and activations.
+      positions: which positions count in the loss, see `lur.tasks.language`.
     """
     if store is None:
         store = generated_store("shakespeare", CLIENTS if clients is None else clients, heterogeneity, seed)
     store = prepared_store("shakespeare", store, prepare.shakespeare)
-    return language_task("shakespeare", store, shakespeare_model(dtype=dtype), LENGTH, SETTINGS)
+    return language_task("shakespeare", store, shakespeare_model(dtype=dtype), LENGTH, SETTINGS, positions)

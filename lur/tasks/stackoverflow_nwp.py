@@ -13,7 +13,7 @@ import lur.data.prepare as prepare
 from lur.data.store import Store
 from lur.models.lstm_lm import LSTMLM
 from lur.tasks.built_in import generated_store, prepared_store, vocabulary_or_most_used
-from lur.tasks.language import language_task
+from lur.tasks.language import Positions, language_task
 from lur.tasks.task import Settings, Task
 
 SETTINGS = Settings(clients_per_round=50, local_steps=10, batch_size=16, client_lr=0.1, server_lr=0.01, server="yogi")
@@ -34,6 +34,7 @@ def task(
     vocabulary_size: int = VOCABULARY_SIZE,
     max_examples: int | None = 128,
     projection: int | None = 96,
+    positions: Positions = "tokens",
 ) -> Task:
     """Return the task.
 
@@ -47,6 +48,7 @@ def task(
       vocabulary_size: the number of words to keep.
       max_examples: the number of sentences that a client keeps; None for all.
       projection: the width of the linear layer between LSTM and softmax; None for the direct softmax.
+      positions: which positions count in the loss, see `lur.tasks.language`.
     """
     if store is None:
         store = generated_store("stackoverflow", CLIENTS if clients is None else clients, heterogeneity, seed)
@@ -59,4 +61,4 @@ def task(
         max_examples=max_examples,
     )
     model = LSTMLM(vocabulary_size + 4, 96, (670,), projection=projection, dtype=dtype)
-    return language_task("stackoverflow_nwp", store, model, LENGTH, SETTINGS)
+    return language_task("stackoverflow_nwp", store, model, LENGTH, SETTINGS, positions)

@@ -72,6 +72,11 @@ class Task:
       metric: the name of the metric that ``correct / answers`` is.
       linear: the model as a `lur.engine.fast.linear.LinearModel`, for large linear models, whose rounds need no
         model per client; None for all others.
+      over_batch: whether the loss of a mini-batch is the mean or the sum over its examples.
+      example_weights: ``example_weights(batch)`` returns the weight of each example in a mini-batch's mean; None for
+        equal weights.
+      penalty: ``penalty(params)``, which is added to the loss of every mini-batch; None for nothing. It is no part of
+        the outcomes, and so not of an evaluation.
     """
 
     name: str
@@ -83,23 +88,33 @@ class Task:
     settings: Settings
     metric: str = "accuracy"
     linear: "LinearModel | None" = None
+    over_batch: Literal["mean", "sum"] = "mean"
+    example_weights: Callable[[Mapping[str, Any]], Float[Array, "B"]] | None = None
+    penalty: Callable[[PyTree], Float[Array, ""]] | None = None
 
     def loss(self, params: PyTree, batch: Mapping[str, Any]) -> Float[Array, ""]:
-        """Return the mean loss over a mini-batch.
+        """Return the mean loss over a mini-batch, or what the options of the task make of it.
 
         Args:
           params: the parameters of the model.
           batch: what `view` or `eval_view` returns, optionally with a boolean ``mask`` of shape (B,).
 
         Returns:
-          The mean over the examples whose mask is True, or over all of them without a mask; 0 if the mask excludes
-          every example.
+          The mean (or sum) over the examples whose mask is True, or over all of them without a mask, and the penalty; 0
+          if the mask excludes every example.
         """
         losses = self.outcomes(params, batch).loss
-        if "mask" not in batch:
-            return losses.mean()
-        mask = batch["mask"].astype(losses.dtype)
-        return (losses * mask).sum() / jnp.maximum(mask.sum(), 1)
+        penalty = None if self.penalty is None else self.penalty(params)
+        weights = None if self.example_weights is None else self.example_weights(batch).astype(losses.dtype)
+        if "mask" in batch:
+            mask = batch["mask"].astype(losses.dtype)
+            weights = mask if weights is None else weights * mask
+            penalty = None if penalty is None else penalty * mask.max()
+        if self.over_batch == "sum":
+            loss = losses.sum() if weights is None else (losses * weights).sum()
+        else:
+            loss = losses.mean() if weights is None else (losses * weights).sum() / jnp.maximum(weights.sum(), 1)
+        return loss if penalty is None else loss + penalty
 
 
 def classification_outcomes(
@@ -117,16 +132,27 @@ def classification_outcomes(
 
 
 def sequence_outcomes(
-    losses: Float[Array, "B T"], correct: Bool[Array, "B T"] | Int[Array, "B T"], is_token: Bool[Array, "B T"]
+    losses: Float[Array, "B T"],
+    correct: Bool[Array, "B T"] | Int[Array, "B T"],
+    is_token: Bool[Array, "B T"],
+    is_counted: Bool[Array, "B T"] | None = None,
 ) -> Outcomes:
     """Return the outcomes of a sequence model, which gives one answer per position.
 
     Args:
       losses: the loss at each position.
       correct: whether the prediction at each position is right.
-      is_token: False at padding, which counts neither in the loss nor in the accuracy.
+      is_token: False at padding, which does not count in the accuracy.
+      is_counted: which positions count in the loss; by default those that are not padding.
     """
     mask = is_token.astype(losses.dtype)
     count = mask.sum(-1)
-    loss = (losses * mask).sum(-1) / jnp.maximum(count, 1)
+    counted = mask if is_counted is None else is_counted.astype(losses.dtype)
+    loss = (losses * counted).sum(-1) / jnp.maximum(counted.sum(-1), 1)
     return Outcomes(loss, (correct.astype(losses.dtype) * mask).sum(-1), count)
+
+
+def checked_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse an option of a task that is none of its choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

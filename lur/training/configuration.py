@@ -60,6 +60,10 @@ class RunConfig:
     decay_window: Annotated[int, "W: rounds that the loss is averaged over."] = 100
     decay_patience: Annotated[int, "P: rounds without improvement before a decay."] = 100
     decay_cooldown: Annotated[int, "C: rounds after a decay in which no other one happens."] = 100
+    decay_server_delta: Annotated[float | None, "Delta of eta, with --decay reference."] = None
+    decay_server_window: Annotated[int | None, "W of eta, with --decay reference."] = None
+    decay_server_patience: Annotated[int | None, "P of eta, with --decay reference."] = None
+    decay_server_cooldown: Annotated[int | None, "C of eta, with --decay reference."] = None
     loss_limit: Annotated[float, "The run has diverged when its loss exceeds this limit or is not finite."] = 1e6
     store: Annotated[Path | None, "Train on this imported store instead of the built-in data."] = None
     clients: Annotated[int | None, "Number of clients of the built-in data."] = None
@@ -67,6 +71,25 @@ class RunConfig:
     data_seed: Annotated[int, "Random seed of the built-in data."] = 0
     word_count: Annotated[Path | None, "The file stackoverflow.word_count, for the Stack Overflow tasks."] = None
     tag_count: Annotated[Path | None, "The file stackoverflow.tag_count, for tag prediction."] = None
+    crop: Annotated[int, "Side of the random crops of cifar100; the published code's is 32."] = 24
+    l2: Annotated[float, "Penalty on the squared weights of cifar100's network; the published code's is 1e-4."] = 0.0
+    model: Annotated[
+        Literal["default", "dropout_cnn"], "Network of femnist: the paper's, or that of the authors' 2020 trainer."
+    ] = "default"
+    positions: Annotated[
+        Literal["tokens", "all", "all_held", "inputs"],
+        "Positions that count in the loss of shakespeare and stackoverflow_nwp (lur.tasks.language).",
+    ] = "tokens"
+    over_batch: Annotated[
+        Literal["mean", "sum"], "Loss of a mini-batch of stackoverflow_tp; the published code's is the sum."
+    ] = "mean"
+    init: Annotated[
+        Literal["default", "glorot_uniform", "glorot_normal"],
+        "Initial kernel of stackoverflow_tp: zeros, or random as in the published code.",
+    ] = "default"
+    normalise: Annotated[
+        Literal["sum", "mean"], "Denominator of word frequencies of stackoverflow_tp; mean counts unknown words too."
+    ] = "sum"
     checkpoint_every: Annotated[int | None, "Write a checkpoint every this many rounds."] = None
     checkpoint_seconds: Annotated[float, "Write a checkpoint every this many seconds."] = 60.0
 
@@ -92,6 +115,10 @@ class RunConfig:
                 raise ValueError(f"{name} must be an integer from 0 to 2^32 - 1, got {getattr(self, name)}")
         if not self.loss_limit > 0:
             raise ValueError(f"loss_limit must be > 0, got {self.loss_limit}")
+        for name, tasks in TASK_OPTIONS.items():
+            value = getattr(self, name)
+            if value != getattr(RunConfig, name) and self.task not in tasks:
+                raise ValueError(f"{name} is for {' and '.join(tasks)}, got {value} for the task {self.task}")
         if self.epochs is not None and self.theta is not None:
             raise ValueError(f"theta must be left out with epochs, which decide K per client, got {self.theta}")
 
@@ -101,7 +128,17 @@ FIELD_TYPES = get_type_hints(RunConfig)
 FIELD_DESCRIPTIONS = {name: get_args(hint)[1] for name, hint in get_type_hints(RunConfig, include_extras=True).items()}
 """Description of each field of a `RunConfig`."""
 POSITIVE = ("rounds", "clients_per_round", "batch_size", "epochs", "evaluate_every", "clients", "checkpoint_every")
-NONNEGATIVE = ("client_lr", "server_lr", "heterogeneity", "checkpoint_seconds")
+NONNEGATIVE = ("client_lr", "server_lr", "heterogeneity", "l2", "checkpoint_seconds")
+TASK_OPTIONS = {
+    "crop": ("cifar100",),
+    "l2": ("cifar100",),
+    "model": ("femnist",),
+    "positions": ("shakespeare", "stackoverflow_nwp"),
+    "over_batch": ("stackoverflow_tp",),
+    "init": ("stackoverflow_tp",),
+    "normalise": ("stackoverflow_tp",),
+}
+"""The tasks that each option of a task is for: where the paper and its published code differ."""
 SEEDS = ("seed", "data_seed")
 
 

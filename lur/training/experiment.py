@@ -29,7 +29,7 @@ from lur.parallel.processes import place_arrays
 from lur.tasks import load
 from lur.tasks.task import Task
 from lur.theta import fedavg, parse
-from lur.training.configuration import ResolvedRun, RunConfig, resolve_config
+from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, resolve_config
 
 SERVER_OPTIMIZERS: dict[str, Optimizer] = {"sgd": optax.sgd, "yogi": optimizers.yogi, "adam": optax.adam}
 MAX_ROUNDS_PER_CALL = 256
@@ -97,6 +97,7 @@ def load_task(config: RunConfig) -> Task:
         "heterogeneity": config.heterogeneity,
         "seed": config.data_seed,
     }
+    options |= {name: getattr(config, name) for name, tasks in TASK_OPTIONS.items() if config.task in tasks}
     if config.store is not None:
         if config.task == "quadratic":
             raise ValueError(f"--store is not for quadratic, whose problem is generated, got {config.store}")
@@ -130,6 +131,10 @@ def build_method(task: Task, config: ResolvedRun, params: PyTree) -> FormChoice:
             config.decay_window,
             config.decay_patience,
             config.decay_cooldown,
+            server_delta=config.decay_server_delta,
+            server_window=config.decay_server_window,
+            server_patience=config.decay_server_patience,
+            server_cooldown=config.decay_server_cooldown,
         )
     method = local_update(task.loss, theta, server, decay=rule)
     return choose_form(method, params, config.client_lr, linear=task.linear, client_norms=False)

@@ -16,7 +16,7 @@ A grid of rates is one wider model: the columns of all cells side by side, with 
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ from lur.theta import Theta, nonzero
 class LinearModel(NamedTuple):
     """A linear model: where its parameters are, and what it makes of a batch with any leading axes.
 
-    A mini-batch's loss is the mean over its examples, or over those in ``batch["mask"]``.
+    A mini-batch's loss is the mean, or the sum, over its examples, or over those in ``batch["mask"]``.
 
     Attributes:
       path: the keys that lead to ``kernel`` and, if there is one, ``bias`` in params, which hold nothing else.
@@ -43,12 +43,14 @@ class LinearModel(NamedTuple):
       targets: ``targets(batch)``, a pytree with the same leading axes.
       losses: ``losses(logits, targets)``, one number per example from its logits (outputs,) and its targets; with a
         kernel of shape (d,) the logits are one number.
+      over_batch: ``mean`` or ``sum``.
     """
 
     path: tuple[str, ...]
     features: Callable[[Any], Features]
     targets: Callable[[Any], PyTree]
     losses: Callable[[Float[Array, "..."], PyTree], Float[Array, ""]]
+    over_batch: Literal["mean", "sum"] = "mean"
 
 
 class LinearCohort(NamedTuple):
@@ -139,7 +141,7 @@ def linear_round(
     batches = _first_steps(batches, len(theta), params)
     features = checked_features(model.features(batches), d, targets_cpu() if is_sparse is None else is_sparse)
     M, K, B = jax.tree.leaves(features)[0].shape[:3]
-    shares = example_shares(batches, (M, K, B), dtype)
+    shares = example_shares(batches, (M, K, B), dtype, model.over_batch)
     logits = product(flat(features, M * K * B), columns)
     logits = (logits if bias is None else logits + bias.reshape(-1)).reshape(M, K, B, width)
     rates = jnp.repeat(gamma, width // C, axis=0).T.astype(dtype)  # of the columns, at all steps or at each
@@ -229,12 +231,14 @@ def linear_params(
     return kernel, bias
 
 
-def example_shares(batches: PyTree, shape: tuple[int, int, int], dtype: Any) -> Float[Array, "M K B"]:
+def example_shares(
+    batches: PyTree, shape: tuple[int, int, int], dtype: Any, over_batch: Literal["mean", "sum"]
+) -> Float[Array, "M K B"]:
     """Return each example's share in its mini-batch's loss."""
     if not (isinstance(batches, Mapping) and "mask" in batches):
-        return jnp.full(shape, 1 / shape[-1], dtype)
+        return jnp.full(shape, 1 / shape[-1] if over_batch == "mean" else 1, dtype)
     mask = batches["mask"].astype(dtype)
-    return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
+    return mask if over_batch == "sum" else mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
 
 
 def _nested(keys: tuple[str, ...], tree: PyTree) -> PyTree:

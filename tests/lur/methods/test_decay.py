@@ -103,6 +103,50 @@ def test_rates_equal_those_of_the_python_rules(semantics):
             assert etas[i].tolist() == eta, (semantics, setting, i)
 
 
+def test_each_rate_follows_its_own_rule_under_the_reference_semantics():
+    """200 sequences for each of 24 pairs of (Delta, W, P, C), with patience 0 and factor 0 among them."""
+    generator = np.random.default_rng(1)
+    for setting in range(24):
+        deltas = generator.choice([0.0, 1 / 64, 1 / 16], 2).tolist()
+        windows = generator.choice([1, 2, 4, 8], 2).tolist()
+        patiences, cooldowns = (generator.integers(0, 6, 2).tolist() for _ in range(2))
+        factors = generator.choice([0.0, 0.1, 0.9, 1.0], 2).tolist()
+        minimum = ((0.0, 0.0), (1e-3, 0.5))[setting % 2]
+        if setting < 8:  # one of the four differs, or, in every second setting, none
+            changed = (deltas, windows, patiences, cooldowns)[setting // 2]
+            for pair in (deltas, windows, patiences, cooldowns):
+                pair[1] = pair[0] + (1 if setting % 2 and pair is changed else 0) * (1 / 64 if pair is deltas else 1)
+            windows[1] = 8 if windows[1] != windows[0] else windows[1]
+        own = {
+            "server_delta": deltas[1],
+            "server_window": windows[1],
+            "server_patience": patiences[1],
+            "server_cooldown": cooldowns[1],
+        }
+        rule = plateau("reference", deltas[0], *factors, windows[0], patiences[0], cooldowns[0], *minimum, **own)
+        losses = random_losses(200, 60, 100 + setting)
+
+        def step(state, loss, rule=rule):
+            state = rule.update(state, loss)
+            return state, (state.client_lr, state.server_lr)
+
+        found = jax.jit(jax.vmap(lambda row, rule=rule, step=step: jax.lax.scan(step, rule.init(0.4, 0.8), row)[1]))(
+            losses
+        )
+        for which, rate in enumerate((0.4, 0.8)):
+            for i, sequence in enumerate(losses.tolist()):
+                options = (deltas, factors, windows, patiences, cooldowns)
+                expected = reference_rule_in_python(sequence, rate, *(pair[which] for pair in options), minimum[which])
+                assert found[which][i].tolist() == expected, (setting, which, i)
+
+
+def test_one_set_keeps_the_state_that_earlier_checkpoints_have():
+    shapes = [leaf.shape for leaf in plateau("reference", window=3).init(1.0, 1.0)]
+    assert shapes == [(), (), (3,), (), (), (), (2,), (2,)]
+    own = plateau("reference", window=3, server_window=5).init(1.0, 1.0)
+    assert (own.window.shape, own.best.shape) == ((5,), (2,))
+
+
 def test_paper_and_reference_semantics_differ():
     losses = random_losses(50, 80, 7)
     rates = []
@@ -178,6 +222,12 @@ def test_rounds_to_see_all_clients_once():
         ({"patience": 0}, "patience must be an integer >= 1"),
         ({"cooldown": -1}, "cooldown must be an integer >= 0"),
         ({"min_client_lr": float("nan")}, "min_client_lr must be"),
+        ({"server_window": 3}, "server_window must be left out under 'paper', where both rates decay together, got 3"),
+        ({"semantics": "reference", "alpha": -0.1}, r"alpha must be in \[0, 1\], got -0.1"),
+        ({"semantics": "reference", "patience": -1}, "patience must be an integer >= 0, got -1"),
+        ({"semantics": "reference", "server_patience": -1}, "server_patience must be an integer >= 0, got -1"),
+        ({"semantics": "reference", "server_window": 0}, "server_window must be an integer >= 1, got 0"),
+        ({"semantics": "reference", "server_delta": -1.0}, "server_delta must be finite and >= 0, got -1.0"),
     ],
 )
 def test_invalid_options_are_rejected(options, message):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lur import tasks
 from lur.cli import arguments
 from lur.training import configuration as config
+from lur.training import experiment
 from lur.training.configuration import RunConfig
 
 rate = st.floats(0, 1e300)
@@ -124,3 +125,43 @@ def test_every_field_has_its_flag(tmp_path):
     )
     store = arguments.requested_config("femnist", None, None, parsed("--store", "s")).store
     assert store == Path.cwd() / "s"
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "value", "default"),
+    [
+        ("cifar100", "crop", 32, 24),
+        ("cifar100", "l2", 1e-4, 0.0),
+        ("femnist", "model", "dropout_cnn", "default"),
+        ("shakespeare", "positions", "all", "tokens"),
+        ("stackoverflow_nwp", "positions", "inputs", "tokens"),
+        ("stackoverflow_tp", "over_batch", "sum", "mean"),
+        ("stackoverflow_tp", "init", "glorot_normal", "default"),
+        ("stackoverflow_tp", "normalise", "mean", "sum"),
+    ],
+)
+def test_an_option_of_a_task_is_recorded_and_reaches_its_task_only(monkeypatch, task, option, value, default):
+    given = {}
+    monkeypatch.setattr(experiment, "load", lambda name, **options: given.update(options, name=name))
+    run = arguments.requested_config(task, None, None, parsed(f"--{option.replace('_', '-')}", str(value)))
+    experiment.load_task(run)
+    assert (given["name"], given[option]) == (task, value)
+    settings = tasks.Settings(10, 5, 20, 0.1, 0.2)
+    resolved, before = (config.resolve_config(each, settings) for each in (run, RunConfig(task)))
+    assert tomllib.loads(config.to_toml(resolved))[option] == value
+    assert config.config_changes(before, resolved) == [f"{option} {default} -> {value}"]
+    with pytest.raises(ValueError, match=f"{option} is for .*{task}.*, got {value} for the task digits"):
+        RunConfig("digits", **{option: value})
+    given.clear()
+    experiment.load_task(RunConfig("digits"))
+    assert option not in given
+
+
+def test_the_decay_of_each_rate_reaches_the_rule():
+    own = {"decay_server_delta": 0.5, "decay_server_window": 7, "decay_server_patience": 0, "decay_server_cooldown": 3}
+    run = RunConfig("digits", decay="reference", decay_alpha=0.0, decay_patience=0, clients_per_round=2, **own)
+    rule = experiment.resolve(run, tasks.load("digits", clients=3)).method.server_update.decay
+    assert (rule.delta, rule.window, rule.patience, rule.cooldown) == (1e-4, 100, 0, 100)
+    assert (rule.server_delta, rule.server_window, rule.server_patience, rule.server_cooldown) == (0.5, 7, 0, 3)
+    with pytest.raises(ValueError, match="server_delta must be left out under 'paper'"):
+        experiment.resolve(replace(run, decay="paper"), tasks.load("digits", clients=3))
