@@ -1,9 +1,10 @@
 """The benchmarks of time and memory: their arithmetic, and that they run."""
 
+import numpy as np
 import pytest
 
 from benchmarks.speed import compile_time, grid, round_cost, scaling
-from benchmarks.speed.workloads import Sizes
+from benchmarks.speed.workloads import WORKLOADS, Sizes
 
 
 def test_exponents_of_power_laws():
