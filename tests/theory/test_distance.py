@@ -47,9 +47,10 @@ def instance(seed, part):
 def rounding(A, c, p, gamma, theta, start=0.0):
     """Returns how far rounding can move the distance, which is 0 for one client, where its bounds are exactly 0.
 
-    To first order, E[H]^-1 E[gap_i (x* - c_i)] is off by m eps ||E[H]^-1|| max ||gap_i|| cond(E[H_0]) max ||c_i||: x* by
-    cond(E[H_0]) times the roundings m of K products of d x d matrices, two solves and a mean over n clients. The norm of
-    gap_i is at most |gamma - start| L^2 sum_k k theta_k, since ||I - gamma A_i|| <= 1. W_i has the same factors.
+    To first order, E[H]^-1 E[gap_i (x* - c_i)] is off by m eps ||E[H]^-1|| max ||gap_i|| cond(E[H_0]) max ||c_i||:
+    x* by cond(E[H_0]) times the m roundings of K products of d x d matrices, two solves and a mean over n clients.
+    The norm of gap_i is at most |gamma - start| L^2 sum_k k theta_k, since ||I - gamma A_i|| <= 1. W_i has the same
+    factors.
     """
     n, d, K = *c.shape, len(theta)
     first, last = (np.tensordot(p, np.array(numpy_hessians(A, rate, theta)), 1) for rate in (start, gamma))
