@@ -9,8 +9,18 @@ from tempfile import TemporaryDirectory
 
 import jax
 import pytest
+from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "theory" / "claims.json"
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared" / "theory" / "claims.json"
+
+# Property tests draw the same examples in every run; `--hypothesis-profile=random` draws new ones.
+settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
+settings.load_profile("fixed")
+# Nor do they depend on the modules that a worker has imported so far, whose constants hypothesis would draw.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_configure(config):
