@@ -51,6 +51,12 @@ class Ragged:
             yield content[start:stop]
 
 
+def first_fall(offsets: Int[np.ndarray, "rows+1"]) -> int | None:
+    """Return the first row that ends before it begins, or None if there is none."""
+    falls = offsets[1:] < offsets[:-1]
+    return int(falls.argmax()) if falls.any() else None
+
+
 def from_rows(rows: Sequence[bytes] | Sequence[np.ndarray], dtype: np.dtype | type = np.uint8) -> Ragged:
     """Return rows laid end to end.
 

@@ -4,36 +4,42 @@ A feature is one array over the examples of all clients, client after client: cl
 ``offsets[i]:offsets[i + 1]``. A feature is dense, of shape (n, ...), or ragged (text, bags of words). On disk a store
 is a folder of raw little-endian arrays and a manifest:
 
-    manifest.json      format, counts, dtypes, shapes, SHA-256 of each file, provenance
+    manifest.json      format, counts, dtypes, shapes, provenance; SHA-256 of each file and of the manifest itself
     offsets.bin        int64 (N + 1,)
     ids.bin, ids.offsets.bin            the client ids, UTF-8, end to end
     <feature>.bin[, <feature>.offsets.bin]
 
-Opening a store reads the manifest and maps the files. `lur.data.writer` writes a store atomically.
+Opening a store maps the files. A store may come from anywhere, so its layout is checked and its files are compared with
+their checksums, once per file and change (`lur.data.file_facts`). `lur.data.writer` writes a store atomically.
 """
 
+import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from lur.data.ragged import Ragged
+from lur.data.errors import StoreError
+from lur.data.file_facts import fact, open_regular, sha256
+from lur.data.ragged import Ragged, first_fall
 
 FORMAT = "lur-store"
 VERSION = 1
 NAME = re.compile(r"[A-Za-z0-9_]+")
 DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
 
+MAX_MANIFEST_BYTES = 2**26
+MAX_AXES = 16
+ROWS_PER_CHECK = 2**20
+
 Feature = Shaped[np.ndarray, "n ..."] | Ragged
-
-
-class StoreError(ValueError):
-    """An error in a file: the message names the file, the client if it is known, and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +109,19 @@ def feature_length(feature: Feature) -> int:
     return feature.size if isinstance(feature, Ragged) else len(feature)
 
 
-def open_store(path: str | Path) -> Store:
+def open_store(path: str | Path, *, verify: bool = True) -> Store:
     """Return a store on disk, memory-mapped.
 
-    File sizes are checked against the manifest; the examples are not read.
+    Args:
+      path: the folder of the store.
+      verify: whether to compare the files with the checksums of the manifest. A file is read for that when the store is
+        first opened and after every change; later its size, times and inode show that it is the same.
     """
     folder = Path(path)
     manifest = read_manifest(folder)
     clients, examples = manifest["clients"], manifest["examples"]
     offsets = map_array(folder, "offsets.bin", "int64", (clients + 1,))
-    if int(offsets[0]) != 0 or int(offsets[-1]) != examples or np.diff(offsets).min(initial=1) < 1:
+    if int(offsets[0]) != 0 or int(offsets[-1]) != examples or (offsets[1:] <= offsets[:-1]).any():
         raise StoreError(
             f"{folder / 'offsets.bin'}: expected offsets that rise from 0 to {examples}, by at least 1 per client"
         )
@@ -120,9 +129,18 @@ def open_store(path: str | Path) -> Store:
     features: dict[str, Feature] = {}
     for name, entry in manifest["features"].items():
         if entry["kind"] == "ragged":
-            features[name] = map_ragged(folder, name, entry["dtype"], examples, entry["values"], entry["width"])
+            feature = map_ragged(folder, name, entry["dtype"], examples, entry["values"])
+            if entry["width"] != feature.width:
+                raise StoreError(
+                    f"{folder / 'manifest.json'}: expected the width of {name} to be {feature.width}, its longest row, "
+                    f"found {entry['width']}"
+                )
+            features[name] = feature
         else:
             features[name] = map_array(folder, f"{name}.bin", entry["dtype"], (examples, *entry["shape"]))
+    if verify:
+        check_files(folder, manifest)
+    fact("ids", [folder / "ids.bin", folder / "ids.offsets.bin"], lambda: check_ids(folder, names))
     return Store(features, offsets, names, manifest["about"], folder)
 
 
@@ -133,10 +151,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise StoreError(
             f"{folder}: expected the folder of a store, found {'a file' if folder.exists() else 'nothing'}"
         )
-    if not file.is_file():
+    if not (file.exists() or file.is_symlink()):
         raise StoreError(f"{folder}: expected a store, found no manifest.json in it")
+    with open_regular(file) as opened:
+        content = opened.read(MAX_MANIFEST_BYTES + 1)
+    if len(content) > MAX_MANIFEST_BYTES:
+        raise StoreError(f"{file}: expected at most {MAX_MANIFEST_BYTES} bytes, found more")
     try:
-        manifest = json.loads(file.read_bytes())
+        manifest = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{file}: expected JSON, {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -149,9 +171,59 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         check_count(file, name, manifest.get(name))
     if not isinstance(manifest.get("about"), dict) or not isinstance(manifest.get("features"), dict):
         raise StoreError(f"{file}: expected the objects `about` and `features`")
+    if not manifest["clients"] or not manifest["features"]:
+        raise StoreError(f"{file}: expected at least one client and one feature, found none")
     for name, entry in manifest["features"].items():
         check_feature(file, name, entry)
+    check_checksums(file, manifest)
+    if "manifest_sha256" in manifest and manifest["manifest_sha256"] != manifest_checksum(manifest):
+        raise StoreError(f"{file}: expected the manifest as it was written, found another: its checksum differs")
     return manifest
+
+
+def manifest_checksum(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of everything else in a manifest."""
+    rest = {name: value for name, value in manifest.items() if name != "manifest_sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def store_files(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the names of the files of a store, besides its manifest."""
+    ragged = [f"{name}.offsets.bin" for name, entry in manifest["features"].items() if entry["kind"] == "ragged"]
+    return ["offsets.bin", "ids.bin", "ids.offsets.bin", *(f"{name}.bin" for name in manifest["features"]), *ragged]
+
+
+def check_checksums(file: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise a StoreError unless the manifest has no checksums, or one of every file."""
+    if "sha256" not in manifest:
+        return
+    checksums, files = manifest["sha256"], store_files(manifest)
+    if not isinstance(checksums, dict):
+        raise StoreError(f"{file}: expected the object `sha256`, found {checksums!r:.80}")
+    if missing := sorted({*files} - {*checksums}):
+        raise StoreError(f"{file}: expected a checksum of every file, found none of {', '.join(missing)}")
+    if more := sorted({*checksums} - {*files}):
+        raise StoreError(f"{file}: expected checksums of the store's files only, found one of {more[0]!r:.80}")
+
+
+def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise a StoreError unless every file has the checksum of the manifest; without checksums nothing is read."""
+    for file, expected in manifest.get("sha256", {}).items():
+        if (found := sha256(folder / file)) != expected:
+            raise StoreError(f"{folder / file}: expected SHA-256 {expected!r:.80}, found {found}")
+
+
+def check_ids(folder: Path, names: Ragged) -> None:
+    """Raise a StoreError unless each client id is UTF-8 and occurs once."""
+    seen: set[bytes] = set()
+    for i, name in enumerate(names.texts()):
+        try:
+            id = name.decode()
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{folder / 'ids.bin'}: expected the id of client {i} as UTF-8, {error}") from None
+        if name in seen:
+            raise StoreError(f"{folder / 'ids.bin'}: expected each client once, found {id!r} twice")
+        seen.add(name)
 
 
 def check_count(file: Path, name: str, value: Any) -> None:
@@ -174,28 +246,52 @@ def check_feature(file: Path, name: str, entry: Any) -> None:
     else:
         for size in entry["shape"]:
             check_count(file, f"shape of {name}", size)
+        if len(entry["shape"]) > MAX_AXES or prod(max(size, 1) for size in entry["shape"]) >= 2**48:
+            raise StoreError(f"{file}: expected the shape of an array for {name}, found {entry['shape']!r:.80}")
 
 
 def map_array(folder: Path, file: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return a raw array, memory-mapped; its file must have exactly the expected size."""
     path = folder / file
     kind = np.dtype(dtype).newbyteorder("<")
-    expected = kind.itemsize
-    for axis in shape:
-        expected *= axis
-    size = path.stat().st_size if path.is_file() else None
-    if size != expected:
-        raise StoreError(
-            f"{path}: expected {expected} bytes ({dtype} {shape}), found {'no file' if size is None else size}"
-        )
-    if expected == 0:
-        return np.zeros(shape, kind)
-    return np.memmap(path, kind, "r", shape=shape)
+    expected = kind.itemsize * prod(shape)
+    with open_regular(path) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        if size != expected:
+            raise StoreError(f"{path}: expected {expected} bytes ({dtype} {shape}), found {size}")
+        array = np.memmap(opened, kind, "r", shape=shape) if expected else np.zeros(shape, kind)
+    if dtype == "bool":
+        fact("booleans", [path], lambda: check_booleans(path, array))
+    return array
 
 
-def map_ragged(folder: Path, name: str, dtype: str, rows: int, values: int, width: int | None = None) -> Ragged:
+def map_ragged(folder: Path, name: str, dtype: str, rows: int, values: int) -> Ragged:
     """Return a ragged feature, memory-mapped."""
-    offsets = map_array(folder, f"{name}.offsets.bin", "int64", (rows + 1,))
+    file = folder / f"{name}.offsets.bin"
+    offsets = map_array(folder, file.name, "int64", (rows + 1,))
     if int(offsets[0]) != 0 or int(offsets[-1]) != values:
-        raise StoreError(f"{folder / f'{name}.offsets.bin'}: expected offsets from 0 to {values}")
+        raise StoreError(f"{file}: expected offsets from 0 to {values}, found {offsets[0]} to {offsets[-1]}")
+    width = fact("longest row", [file], lambda: longest_row(file, offsets))
     return Ragged(map_array(folder, f"{name}.bin", dtype, (values,)), offsets, width)
+
+
+def longest_row(file: Path, offsets: Int[np.ndarray, "rows+1"]) -> int:
+    """Return the length of the longest row, or raise a StoreError if an offset is smaller than the one before."""
+    longest = 0
+    for start in range(0, len(offsets) - 1, ROWS_PER_CHECK):
+        part = np.asarray(offsets[start : start + ROWS_PER_CHECK + 1])
+        if (row := first_fall(part)) is not None:
+            raise StoreError(
+                f"{file}: expected offsets that never fall, found {part[row]} and then {part[row + 1]}, "
+                f"row {start + row}"
+            )
+        longest = max(longest, int(np.diff(part).max(initial=0)))
+    return longest
+
+
+def check_booleans(path: Path, array: np.ndarray) -> None:
+    """Raise a StoreError unless every byte is 0 or 1."""
+    flat = array.reshape(-1).view(np.uint8)
+    for start in range(0, len(flat), ROWS_PER_CHECK):
+        if (largest := flat[start : start + ROWS_PER_CHECK].max(initial=0)) > 1:
+            raise StoreError(f"{path}: expected booleans, bytes 0 or 1, found {largest}")

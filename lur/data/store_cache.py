@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from lur.cache_folder import cache_folder
+from lur.data.errors import StoreError
+from lur.data.file_facts import sha256
 from lur.data.ragged import Ragged
-from lur.data.store import Store, open_store, read_manifest
+from lur.data.store import Store, open_store, read_manifest, store_files
 from lur.data.writer import Examples, write_store
 
 RECIPE = 1
@@ -38,13 +40,28 @@ def cached(
         except OSError:
             if not path.exists():  # otherwise another process has written it meanwhile
                 raise
-    return open_store(path)
+    try:
+        return open_store(path)
+    except StoreError as error:
+        raise StoreError(f"{error}; delete the folder {path}, and it is written again") from error
+
+
+def is_cached(store: Store) -> bool:
+    """Whether a store is one of the cache, which `cached` has written."""
+    return store.path is not None and store.path.resolve().parent == (cache_folder() / "stores").resolve()
 
 
 def digest(store: Store) -> Any:
-    """Return what identifies the content of a store: the checksums of its files, or of its arrays if in memory."""
+    """Return what identifies the content of a store: a SHA-256 of its arrays, computed from their bytes.
+
+    For a store on disk, also kinds, dtypes and shapes are part of it, and a file is read once per change.
+    """
     if store.path is not None:
-        return read_manifest(store.path)["sha256"]
+        manifest = read_manifest(store.path)
+        features = {
+            name: [entry["kind"], entry["dtype"], entry.get("shape")] for name, entry in manifest["features"].items()
+        }
+        return {"features": features, **{file: sha256(store.path / file) for file in store_files(manifest)}}
     hash = hashlib.sha256()
     for name, feature in sorted(store.features.items()):
         hash.update(name.encode())

@@ -15,8 +15,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from lur.data.ragged import Ragged, from_rows
-from lur.data.store import DTYPES, FORMAT, NAME, VERSION, Store, StoreError, feature_length, open_store
+from lur.data.errors import StoreError
+from lur.data.ragged import Ragged, first_fall, from_rows
+from lur.data.store import DTYPES, FORMAT, NAME, VERSION, Store, feature_length, manifest_checksum, open_store
 
 Examples = Mapping[str, np.ndarray | Sequence[bytes] | Ragged]
 """The examples of a client: each feature as an array, a list of byte strings (text), or a Ragged."""
@@ -43,6 +44,43 @@ class Column:
         return self.hash.hexdigest()
 
 
+class ClientChecks:
+    """The checks of clients that are added to a store, one after the other.
+
+    Args:
+      location: the store, for error messages.
+    """
+
+    def __init__(self, location: str):
+        self.location = location
+        self.seen: set[str] = set()
+        self.layout: dict[str, dict[str, Any]] = {}
+
+    def add(self, id: str, examples: Examples) -> tuple[dict[str, np.ndarray | Ragged], int]:
+        """Return the features of the next client and its number of examples.
+
+        Raises:
+          StoreError: the client occurs twice, has no example, or has other features than the first one.
+        """
+        if id in self.seen:
+            raise StoreError(f"{self.location}: expected each client once, found {id!r} twice")
+        arrays = {name: stored_feature(name, feature) for name, feature in examples.items()}
+        entries = {name: manifest_entry(name, array) for name, array in arrays.items()}
+        if not arrays:
+            raise StoreError(f"{self.location}, client {id!r}: expected at least one feature")
+        self.layout = self.layout or entries
+        if entries != self.layout:
+            raise StoreError(f"{self.location}, client {id!r}: expected the features {self.layout}, found {entries}")
+        lengths = {name: feature_length(array) for name, array in arrays.items()}
+        if len(set(lengths.values())) != 1 or 0 in lengths.values():
+            raise StoreError(
+                f"{self.location}, client {id!r}: expected equally many examples (>= 1) of each feature, "
+                f"found {lengths}"
+            )
+        self.seen.add(id)
+        return arrays, next(iter(lengths.values()))
+
+
 class StoreWriter:
     """A writer of stores: ``with StoreWriter(path, about) as writer: writer.add(id, examples)`` for each client.
 
@@ -65,7 +103,7 @@ class StoreWriter:
         self.folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", suffix=".partial", dir=self.path.parent))
         self.columns: dict[str, Column] = {}
         self.features: dict[str, dict[str, Any]] = {}
-        self.seen: set[str] = set()
+        self.checks = ClientChecks(str(self.path))
         self.clients = self.examples = 0
         for name in ("offsets", "ids", "ids.offsets"):
             self.column(name)
@@ -79,33 +117,17 @@ class StoreWriter:
 
     def add(self, id: str, examples: Examples) -> None:
         """Append a client. A client without examples is an error, because it cannot be trained on."""
-        if id in self.seen:
-            raise StoreError(f"{self.path}: expected each client once, found {id!r} twice")
-        arrays = {name: stored_feature(name, feature) for name, feature in examples.items()}
-        entries = {name: manifest_entry(name, array) for name, array in arrays.items()}
+        arrays, count = self.checks.add(id, examples)
         if not self.features:
-            if not arrays:
-                raise StoreError(f"{self.path}, client {id!r}: expected at least one feature")
             self.features = {
                 name: {**entry, "values": 0, "width": 0} if entry["kind"] == "ragged" else entry
-                for name, entry in entries.items()
+                for name, entry in self.checks.layout.items()
             }
-            for name, entry in entries.items():
+            for name, entry in self.features.items():
                 self.column(name)
                 if entry["kind"] == "ragged":
                     self.column(f"{name}.offsets").append(np.zeros(1, np.int64))
-        expected = {
-            name: {k: v for k, v in entry.items() if k not in ("values", "width")}
-            for name, entry in self.features.items()
-        }
-        if entries != expected:
-            raise StoreError(f"{self.path}, client {id!r}: expected the features {expected}, found {entries}")
-        lengths = {name: feature_length(array) for name, array in arrays.items()}
-        if len(set(lengths.values())) != 1 or 0 in lengths.values():
-            raise StoreError(
-                f"{self.path}, client {id!r}: expected equally many examples (>= 1) of each feature, found {lengths}"
-            )
-        self.append(id, arrays, next(iter(lengths.values())))
+        self.append(id, arrays, count)
 
     def append(self, id: str, arrays: Mapping[str, np.ndarray | Ragged], count: int) -> None:
         for name, array in arrays.items():
@@ -120,12 +142,11 @@ class StoreWriter:
                 self.columns[name].append(array)
         name = np.frombuffer(id.encode(), np.uint8)
         self.columns["ids"].append(name)
-        self.seen.add(id)
         self.clients, self.examples = self.clients + 1, self.examples + count
         self.columns["offsets"].append(np.array([self.examples], np.int64))
         self.columns["ids.offsets"].append(np.array([self.columns["ids"].bytes], np.int64))
 
-    def finish(self) -> Store:
+    def finish(self) -> None:
         """Close the files, write the manifest, and rename the temporary folder."""
         if not self.clients:
             raise StoreError(f"{self.path}: expected at least one client, found none")
@@ -140,14 +161,14 @@ class StoreWriter:
             "sha256": checksums,
             "about": self.about,
         }
+        manifest = json.loads(json.dumps(manifest))
         with (self.folder / "manifest.json").open("x") as file:
-            json.dump(manifest, file, indent=1)
+            json.dump({**manifest, "manifest_sha256": manifest_checksum(manifest)}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         if self.replace and self.path.exists():
             shutil.rmtree(self.path)
         self.folder.rename(self.path)
-        return open_store(self.path)
 
     def __enter__(self) -> "StoreWriter":
         return self
@@ -165,8 +186,21 @@ class StoreWriter:
 
 
 def stored_feature(name: str, feature: np.ndarray | Sequence[bytes] | Ragged) -> np.ndarray | Ragged:
-    """Return a feature as an array or a Ragged."""
-    if isinstance(feature, Ragged | np.ndarray):
+    """Return a feature as an array or a Ragged, whose rows must lie within its values."""
+    if isinstance(feature, Ragged):
+        offsets, end = np.asarray(feature.offsets), len(feature.values)
+        if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != end:
+            raise StoreError(
+                f"the feature {name}: expected offsets from 0 to {end}, found {offsets[:1]} to {offsets[-1:]}"
+            )
+        if (row := first_fall(offsets)) is not None:
+            raise StoreError(
+                f"the feature {name}: expected offsets that never fall, found row {row} to end before it begins"
+            )
+        return feature
+    if isinstance(feature, np.ndarray):
+        if not feature.ndim:
+            raise StoreError(f"the feature {name}: expected one row per example, found a single number")
         return feature
     if not all(isinstance(row, bytes) for row in feature):
         raise StoreError(f"the feature {name}: expected an array or a list of bytes")
@@ -199,7 +233,7 @@ def write_store(
     with StoreWriter(path, about, replace=replace) as writer:
         for id, examples in clients:
             writer.add(id, examples)
-    return open_store(path)
+    return open_store(path, verify=False)
 
 
 def in_memory(clients: Iterable[tuple[str, Examples]], about: Mapping[str, Any] | None = None) -> Store:
@@ -209,20 +243,16 @@ def in_memory(clients: Iterable[tuple[str, Examples]], about: Mapping[str, Any] 
       clients: (client id, examples) for each client; all clients must have the same features.
       about: the provenance of the data.
     """
+    checks = ClientChecks("the store in memory")
     ids: list[bytes] = []
     parts: dict[str, list[np.ndarray | Ragged]] = {}
     offsets = [0]
     for id, examples in clients:
-        arrays = {name: stored_feature(name, feature) for name, feature in examples.items()}
-        if ids and set(arrays) != set(parts):
-            raise StoreError(f"client {id!r}: expected the features {sorted(parts)}, found {sorted(arrays)}")
-        lengths = {name: feature_length(a) for name, a in arrays.items()}
-        if len(set(lengths.values())) != 1 or 0 in lengths.values():
-            raise StoreError(f"client {id!r}: expected equally many examples (>= 1) of each feature, found {lengths}")
+        arrays, count = checks.add(id, examples)
         for name, array in arrays.items():
             parts.setdefault(name, []).append(array)
         ids.append(id.encode())
-        offsets.append(offsets[-1] + next(iter(lengths.values())))
+        offsets.append(offsets[-1] + count)
     if not ids:
         raise StoreError("expected at least one client, found none")
     features = {name: concatenated(arrays) for name, arrays in parts.items()}

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from lur.data.store import Store
-from lur.data.store_cache import cached, digest
+from lur.data.store_cache import cached, digest, is_cached
 from lur.data.writer import Examples
 
 Dataset = Literal["emnist", "cifar100", "shakespeare", "stackoverflow"]
@@ -62,11 +62,12 @@ def prepared_store(
 
     Args:
       task: the name of the task.
-      store: the raw store; a store that is already prepared for the task is returned as it is.
+      store: the raw store; a store of the cache that is already prepared for the task is returned as it is. What
+        another store says about its preparation is not believed.
       prepare: the preparation of a raw store.
       **options: what else `prepare` depends on; part of the cache's key.
     """
-    if store.about.get("prepared") == task:
+    if store.about.get("prepared") == task and is_cached(store):
         return store
     about = {**store.about, "prepared": task}
     key = [digest(store), {name: repr(value) for name, value in options.items()}]
@@ -91,4 +92,4 @@ def vocabulary_or_most_used(
         raise ValueError(f"the size of a vocabulary must be >= 1, got {size}")
     if vocabulary is not None:
         return list(vocabulary)[:size]
-    return () if "prepared" in store.about else [word for word, _ in count(store)[:size]]
+    return () if "prepared" in store.about and is_cached(store) else [word for word, _ in count(store)[:size]]
