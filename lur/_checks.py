@@ -55,7 +55,12 @@ def param_dtypes(params: PyTree) -> tuple[Any, ...]:
 
 def floating_dtype(params: PyTree) -> Any:
     """Return the dtype of rates, weights and norms: the widest dtype of the parameters, and at least float32."""
-    return max((*param_dtypes(params), jnp.dtype(jnp.float32)), key=lambda dtype: jnp.finfo(dtype).bits)
+    return widest_dtype(*param_dtypes(params), jnp.float32)
+
+
+def widest_dtype(*dtypes: Any) -> Any:
+    """Return the floating dtype with the most bits, the first of them if there are several."""
+    return max(map(jnp.dtype, dtypes), key=lambda dtype: jnp.finfo(dtype).bits)
 
 
 def client_weights(weights: Any, M: int, dtype: Any) -> Array:
@@ -68,8 +73,9 @@ def client_weights(weights: Any, M: int, dtype: Any) -> Array:
         if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
             raise ValueError(f"weights must be finite, >= 0 and not all zero, got {values}")
         values = values / values.max()  # neither the sum nor the cast overflows
-        weights = values / values.sum()
-    return jnp.asarray(weights, dtype)
+        return jnp.asarray(values / values.sum(), dtype)
+    weights = jnp.asarray(weights, dtype)
+    return weights * jnp.where(weights.max() > 2.0**64, 2.0**-64, 1.0).astype(dtype)  # their sum does not overflow
 
 
 def client_indices(clients: Any, M: int, N: int | None) -> Array | None:
@@ -90,8 +96,11 @@ def client_indices(clients: Any, M: int, N: int | None) -> Array | None:
     return jnp.asarray(clients, jnp.int32)
 
 
-def rate(name: str, value: Any, dtype: Any, steps: int | None = None) -> Array:
-    """Return a learning rate as an array: a nonnegative scalar or, if `steps` is given, one rate per local step."""
+def rate(name: str, value: Any, dtype: Any, steps: int | None = None, within: Any = None) -> Array:
+    """Return a learning rate as an array: a nonnegative scalar or, if `steps` is given, one rate per local step.
+
+    It must be in the range of the dtype `within`, by default that of the array.
+    """
     array = value if isinstance(value, Tracer) else np.asarray(value)
     if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
         raise ValueError(f"{name} must be a number, got dtype {array.dtype}")
@@ -101,7 +110,24 @@ def rate(name: str, value: Any, dtype: Any, steps: int | None = None) -> Array:
         raise ValueError(f"{name} must have shape {expected}, got {array.shape}")
     if is_concrete(array) and not (np.isfinite(array).all() and (np.asarray(array) >= 0).all()):
         raise ValueError(f"{name} must be finite and >= 0, got {value}")
+    if is_concrete(array):
+        in_range(name, np.asarray(array, np.float64), dtype if within is None else within)
     return jnp.asarray(array, dtype)
+
+
+def param_rate(name: str, value: Any, params: PyTree, steps: int | None = None) -> Array:
+    """Return a learning rate for these parameters: at least float32, and in the range of the widest of their dtypes."""
+    return rate(name, value, floating_dtype(params), steps, within=widest_dtype(*param_dtypes(params)))
+
+
+def in_range(name: str, values: np.ndarray, dtype: Any) -> None:
+    """Refuse finite numbers that would be infinite in `dtype`, and positive ones that would be zero."""
+    limits = jnp.finfo(dtype)
+    least, largest = float(limits.smallest_subnormal), float(limits.max)
+    for number in values[(values > largest) | ((values > 0) & (values < least))].flat:
+        raise ValueError(
+            f"{name} must be 0 or in the range of {jnp.dtype(dtype)}, from {least:.3g} to {largest:.5g}, got {number}"
+        )
 
 
 def leading_axes(batches: PyTree, names: tuple[str, ...], least: tuple[int, ...]) -> tuple[int, ...]:

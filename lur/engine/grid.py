@@ -104,9 +104,8 @@ def init_cells(
 
     All fields but `round` have these axes. `clients` is N, for methods whose clients keep a state.
     """
-    dtype = _checks.floating_dtype(params)
     gammas, etas = (
-        _checks.rate(name, np.array(values), dtype, steps=len(values))
+        _checks.param_rate(name, np.array(values), params, steps=len(values))
         for name, values in zip(("client_lr", "server_lr"), zip(*pairs, strict=True), strict=True)
     )
     count = (clients or 1) * len(pairs) * seeds

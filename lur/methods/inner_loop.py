@@ -48,7 +48,7 @@ class InnerLoop(NamedTuple):
     loss_on: Literal["first", "all"] = "first"
 
     def __call__(self, broadcast: Broadcast, client_state: PyTree, batches: Batches) -> ClientOutput:
-        x, rho = broadcast.params, jnp.asarray(self.prox, broadcast.client_lr.dtype)
+        x, rho = broadcast.params, _checks.rate("prox", self.prox, broadcast.client_lr.dtype)
         batches, gammas, thetas = local_schedule(self, broadcast, batches)
         loss_fn = jax.jit(self.loss_fn)  # traced once
 
@@ -85,7 +85,8 @@ def local_schedule(inner_loop: InnerLoop, broadcast: Broadcast, batches: Batches
     batch = jax.eval_shape(batches.first)
     _checks.batch_dtypes(batch, broadcast.params)
     _checks.scalar_loss(inner_loop.loss_fn, broadcast.params, batch)
-    return batches, jnp.broadcast_to(broadcast.client_lr, (K,)), jnp.asarray(inner_loop.theta, dtype)
+    thetas = _checks.rate("theta", inner_loop.theta, dtype, steps=K)
+    return batches, jnp.broadcast_to(broadcast.client_lr, (K,)), thetas
 
 
 def make_inner_loop(
@@ -132,6 +133,6 @@ def inner_loop(
     client_update = make_inner_loop(loss_fn, theta, client, send, prox, loss_on)
     _checks.leading_axes(batches, ("K", "B"), (0, 1))
     params, batches = jax.tree.map(jnp.asarray, (params, batches))
-    gamma = _checks.rate("gamma", gamma, _checks.floating_dtype(params), steps=len(client_update.theta))
+    gamma = _checks.param_rate("gamma", gamma, params, steps=len(client_update.theta))
     output = client_update(Broadcast(params, gamma), (), Batches(batches))
     return output.update, output.loss

@@ -89,8 +89,7 @@ def maml_client(loss_fn: _checks.Loss, steps: int):
     K = _local_steps(steps)
 
     def client(params: PyTree, batches: PyTree, gamma: Any) -> tuple[PyTree, Float[Array, ""]]:
-        dtype = _checks.floating_dtype(params)
-        rate = _checks.rate("gamma", gamma, dtype, steps=K)
+        rate = _checks.param_rate("gamma", gamma, params, steps=K)
         _checks.leading_axes(batches, ("K", "B"), (max(K, 1), 1))
         _checks.batch_dtypes(batches, params)
         params, batches = jax.tree.map(jnp.asarray, (params, batches))

@@ -287,9 +287,8 @@ class Method(NamedTuple):
 
         This is the signature of `lur.from_client` and of `theory.surrogate_of`.
         """
-        dtype = _checks.floating_dtype(params)
+        gamma = _checks.param_rate("gamma", gamma, params, steps=self.local_steps)
         params, batches = jax.tree.map(jnp.asarray, (params, batches))
-        gamma = _checks.rate("gamma", gamma, dtype, steps=self.local_steps)
         output = self.client_update(Broadcast(params, gamma), self.init_client(params), Batches(batches))
         return output.update, output.loss
 

@@ -30,6 +30,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
+from lur._checks import widest_dtype
+
 Optimizer = Callable[[Any], optax.GradientTransformation] | optax.GradientTransformation
 """An optax optimiser: a factory of its learning rate (`optax.sgd`), or one built with rate 1 (`optax.adam(1.0)`)."""
 BiasCorrection = Literal["none", "adam", "tff"]
@@ -58,8 +60,13 @@ def optimizer_step(
 
 
 def add_scaled(x: PyTree, scalar: Float[Array, ""], y: PyTree) -> PyTree:
-    """Return x + scalar * y. Unlike `optax.tree.add_scale`, the scalar takes each leaf's dtype."""
-    return jax.tree.map(lambda x, y: x + jnp.asarray(scalar, x.dtype) * y, x, y)
+    """Return x + scalar * y in the dtype of each leaf of x, computed in at least float32."""
+
+    def add(x: Array, y: Array) -> Array:
+        dtype = widest_dtype(x.dtype, jnp.float32)
+        return (x.astype(dtype) + jnp.asarray(scalar, dtype) * y.astype(dtype)).astype(x.dtype)
+
+    return jax.tree.map(add, x, y)
 
 
 class YogiState(NamedTuple):

@@ -33,9 +33,8 @@ class InitServer(NamedTuple):
     local_steps: int
 
     def __call__(self, params: PyTree, client_lr: Any, server_lr: Any) -> ServerState:
-        dtype = _checks.floating_dtype(params)
-        gamma = _checks.rate("client_lr", client_lr, dtype, steps=self.local_steps)
-        eta = _checks.rate("server_lr", server_lr, dtype)
+        gamma = _checks.param_rate("client_lr", client_lr, params, steps=self.local_steps)
+        eta = _checks.param_rate("server_lr", server_lr, params)
         params = jax.tree.map(jnp.asarray, params)
         decay_state = None if self.decay is None else self.decay.init(gamma, eta)
         if decay_state is not None:

@@ -51,7 +51,7 @@ def mean_over_clients(
         return _on_one_device(partial(client, shared), inputs, weights, layout.chunk_size)
 
     if layout.devices > 1 and weights is None:
-        weights = uniform_weights(num_clients(inputs), _widest_float(shared))
+        weights = uniform_weights(num_clients(inputs), accumulation_dtype(shared))
     return shard_clients(cohort, shared, inputs, weights, layout)
 
 
@@ -111,7 +111,7 @@ def _on_one_device(
     client = jax.jit(client)  # traced once, for its shapes and for the loop
     shapes = jax.eval_shape(client, jax.tree.map(lambda leaf: leaf[0], inputs))
     if weights is None:
-        weights = uniform_weights(M, _widest_float(shapes.update))
+        weights = uniform_weights(M, accumulation_dtype(shapes.update))
     inputs, weights = pad_clients(inputs, weights, chunk_size)
     chunks = jax.tree.map(lambda leaf: leaf.reshape(-1, chunk_size, *leaf.shape[1:]), (inputs, weights))
 
@@ -119,21 +119,30 @@ def _on_one_device(
         members, share = chunk
         if chunk_size == 1:
             update, *kept = client(jax.tree.map(lambda leaf: leaf[0], members))
-            total = jax.tree.map(lambda t, u: t + share[0].astype(u.dtype) * u, total, update)
+            total = jax.tree.map(lambda t, u: t + share[0].astype(t.dtype) * u.astype(t.dtype), total, update)
             return total, jax.tree.map(lambda leaf: leaf[None], kept)
         updates, *kept = jax.vmap(client)(members)
-        return jax.tree.map(jnp.add, total, weighted_mean(updates, share)), kept
+        return jax.tree.map(lambda t, u: t + _weighted_sum(u, share), total, updates), kept
 
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes.update)
-    mean, kept = jax.lax.scan(add_chunk, zeros, chunks)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, accumulation_dtype(leaf)), shapes.update)
+    total, kept = jax.lax.scan(add_chunk, zeros, chunks)
+    mean = jax.tree.map(lambda t, leaf: t.astype(leaf.dtype), total, shapes.update)
     return ClientResults(mean, *jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:M], kept))
 
 
 def weighted_mean(values: PyTree, weights: Float[Array, "M"] | None) -> PyTree:
-    """Average over the leading axis of every leaf: uniformly, or with weights that sum to 1."""
+    """Average over the leading axis of every leaf: uniformly, or with weights that sum to 1.
+
+    Leaves of fewer than 32 bits are summed in float32.
+    """
     if weights is None:
         return jax.tree.map(lambda leaf: leaf.mean(axis=0), values)
-    return jax.tree.map(lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1), values)
+    return jax.tree.map(lambda leaf: _weighted_sum(leaf, weights).astype(leaf.dtype), values)
+
+
+def _weighted_sum(leaf: Float[Array, "M ..."], weights: Float[Array, "M"]) -> Float[Array, "..."]:
+    dtype = accumulation_dtype(leaf)
+    return jnp.tensordot(weights.astype(dtype), leaf.astype(dtype), axes=1)
 
 
 def uniform_weights(M: int, dtype: Any) -> Float[Array, "M"]:
@@ -156,7 +165,7 @@ def pad_clients(inputs: PyTree, weights: Float[Array, "M"], multiple: int) -> tu
     return jax.tree.map(lambda leaf: leaf[index], inputs), jnp.pad(weights, (0, missing))
 
 
-def _widest_float(tree: PyTree) -> Any:
-    """Return the widest floating dtype among the leaves. Keys of random numbers have no floating dtype."""
+def accumulation_dtype(tree: PyTree) -> Any:
+    """Return the dtype in which the leaves are summed: the widest floating dtype among them, and at least float32."""
     dtypes = [leaf.dtype for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    return max(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
+    return max((*dtypes, jnp.dtype(jnp.float32)), key=lambda dtype: jnp.finfo(dtype).bits)
