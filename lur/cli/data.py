@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from lur.cli.output import Json, check_json, printer, progress_bar, write_json
+from lur.cli.output import Json, check_json, printable, printer, progress_bar, write_json
 
 
 def import_(
@@ -72,7 +72,9 @@ def info(
     opened = open_store(store)
     manifest = read_manifest(store)
     if verify:
-        for file, expected in manifest.get("sha256", {}).items():
+        if "sha256" not in manifest:
+            raise StoreError(f"{store / 'manifest.json'}: expected checksums to verify, found none")
+        for file, expected in manifest["sha256"].items():
             found = sha256(store / Path(file).name)
             if found != expected:
                 raise StoreError(f"{store / Path(file).name}: expected SHA-256 {expected}, found {found}")
@@ -86,9 +88,10 @@ def info(
         shape = f"rows of up to {entry['width']}" if entry["kind"] == "ragged" else str(tuple(entry["shape"]))
         print(f"  {name:12} {entry['dtype']} {shape}")
     for name, value in manifest["about"].items():
-        print(f"  {name:12} {value}")
+        print(f"  {printable(name):12} {printable(value)}")
     if verify:
-        print("  all checksums match")
+        has_own = "manifest_sha256" in manifest
+        print(f"  all checksums match{'' if has_own else ', except that the manifest has none of itself'}")
     return 0
 
 

@@ -50,6 +50,11 @@ def printer(quiet: bool, json: Path | None) -> Printer:
     return (lambda line: None) if quiet or json == STDOUT else print
 
 
+def printable(text: Any) -> str:
+    """Text of a file, such as a store's provenance, with control characters escaped, which could steer a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
 def check_json(json: Path | None) -> None:
     """Raise a ValueError if the JSON file cannot be written, before anything runs."""
     if json is None or json == STDOUT:

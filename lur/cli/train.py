@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lur.cli.arguments import RunFlags, RunFlagsArg, TaskName, requested_config
-from lur.cli.output import Json, Printer, check_json, printer, progress_bar, write_json
+from lur.cli.output import Json, Printer, check_json, printable, printer, progress_bar, write_json
 
 NO_FLAGS = RunFlags()
 
@@ -88,7 +88,7 @@ def train(
 def origin(task: Any) -> str:
     """Where the data of a task come from, in words."""
     about = task.store.about
-    return "generated data" if about.get("generated") else str(about.get("source", "data"))
+    return "generated data" if about.get("generated") else printable(about.get("source", "data"))
 
 
 def rounds_per_report(seconds: float) -> int:

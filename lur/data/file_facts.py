@@ -13,18 +13,19 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from lur.cache_folder import cache_folder
-from lur.data.errors import StoreError
+from lur.data.store_error import StoreError
 
 SETTLED_SECONDS = 2.0
 RECIPE = 1
 """Increase this number whenever a fact is computed in another way."""
 
 
-def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
+def open_regular(path: Path, *, follow: bool = False) -> BufferedReader:
     """Open a regular file to read it. A pipe, a device, a folder or, unless `follow`, a symbolic link is a StoreError.
 
     Nothing can make this call wait, not even a pipe that nobody writes to.

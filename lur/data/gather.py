@@ -4,6 +4,7 @@ Both take the same positions, drawn by `lur.data.sampling`, and return the same 
 with zeros to the longest row of the store, and its lengths are returned as ``<feature>_length``.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,8 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from lur.data.file_facts import fact
 from lur.data.ragged import Ragged
 from lur.data.store import Store
+
+ROWS_PER_CHECK = 2**20
+"""The numbers of a feature that are checked at once."""
 
 
 class Rows(NamedTuple):
@@ -53,6 +58,7 @@ def resident(store: Store, sharding: Any = None) -> Resident:
             f"a store in device memory must have fewer than 2^31 examples and values, got {store.examples} examples; "
             "gather on the host instead"
         )
+    check_device_dtypes(store)
 
     def move(feature: Any) -> Any:
         if isinstance(feature, Ragged):
@@ -62,6 +68,39 @@ def resident(store: Store, sharding: Any = None) -> Resident:
     features = {name: move(feature) for name, feature in store.features.items()}
     moved = Resident(features, jnp.asarray(np.asarray(store.offsets, np.int32)))
     return moved if sharding is None else jax.device_put(moved, sharding)
+
+
+def check_device_dtypes(store: Store) -> None:
+    """Raise a ValueError if a number does not fit the dtype that jax gives it.
+
+    Without jax_enable_x64, int64 becomes int32, in which 2^32 + 7 would be 7, and float64 becomes float32. A file of a
+    store on disk is read once per change.
+    """
+    for name, feature in store.features.items():
+        values = feature.values if isinstance(feature, Ragged) else feature
+        dtype = jax.dtypes.canonicalize_dtype(values.dtype)
+        if dtype == values.dtype:
+            continue
+        rows = "value {} of " + name if isinstance(feature, Ragged) else name + " of example {}"
+        if store.path is None:
+            check_range(rows, values, dtype)
+        else:
+            fact(f"fits {dtype}", [store.path / f"{name}.bin"], partial(check_range, rows, values, dtype))
+
+
+def check_range(rows: str, values: np.ndarray, dtype: np.dtype) -> None:
+    """Raise a ValueError if a finite number is outside the range of the dtype; `rows` names its row."""
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+    step = max(ROWS_PER_CHECK // max(int(values[:1].size), 1), 1)
+    for start in range(0, len(values), step):
+        part = np.asarray(values[start : start + step])
+        outside = ((part < limits.min) | (part > limits.max)) & np.isfinite(part)
+        if outside.any():
+            row = int(np.argwhere(outside)[0, 0])
+            raise ValueError(
+                f"{rows.format(start + row)} must fit {dtype}, which jax uses unless jax_enable_x64 is set, "
+                f"got {part[outside][0]}"
+            )
 
 
 def size_in_bytes(store: Store) -> int:

@@ -34,8 +34,17 @@ def check_dense(store: Store, name: str, shape: tuple[int, ...], dtypes: Sequenc
     """Raise a StoreError unless the store has the dense feature `name`, its examples of this shape and dtype."""
     column = store.features.get(name)
     if isinstance(column, Ragged) or column is None or column.shape[1:] != shape or column.dtype.name not in dtypes:
+        expected = f"{name} {'|'.join(dtypes)} ({', '.join(map(str, ('n', *shape)))})"
+        raise StoreError(f"{store_location(store)}: expected {expected}, found {feature_list(store)}")
+
+
+def check_labels(store: Store, name: str, classes: int) -> None:
+    """Raise a StoreError unless the store has integer labels `name` in 0, ..., classes - 1."""
+    check_dense(store, name, (), ("uint8", "uint16", "uint32", "int8", "int16", "int32", "int64"))
+    labels = cast(np.ndarray, store.features[name])
+    if labels.min(initial=0) < 0 or labels.max(initial=0) >= classes:
         raise StoreError(
-            f"{store_location(store)}: expected {name} {'|'.join(dtypes)} {(..., *shape)}, found {feature_list(store)}"
+            f"{store_location(store)}: expected {name} in 0..{classes - 1}, found {labels.min()}..{labels.max()}"
         )
 
 

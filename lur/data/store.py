@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from lur.data.errors import StoreError
 from lur.data.file_facts import fact, open_regular, sha256
 from lur.data.ragged import Ragged, first_fall
+from lur.data.store_error import StoreError
 
 FORMAT = "lur-store"
 VERSION = 1

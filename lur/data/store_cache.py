@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from lur.cache_folder import cache_folder
-from lur.data.errors import StoreError
 from lur.data.file_facts import sha256
 from lur.data.ragged import Ragged
 from lur.data.store import Store, open_store, read_manifest, store_files
+from lur.data.store_error import StoreError
 from lur.data.writer import Examples, write_store
 
 RECIPE = 1

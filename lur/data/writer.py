@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from lur.data.errors import StoreError
 from lur.data.ragged import Ragged, first_fall, from_rows
 from lur.data.store import DTYPES, FORMAT, NAME, VERSION, Store, feature_length, manifest_checksum, open_store
+from lur.data.store_error import StoreError
 
 Examples = Mapping[str, np.ndarray | Sequence[bytes] | Ragged]
 """The examples of a client: each feature as an array, a list of byte strings (text), or a Ragged."""

@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array, Bool, Int, PyTree
 
 from lur._checks import positive_integer
-from lur.data.gather import Resident, gather
+from lur.data.gather import Resident, check_device_dtypes, gather
 from lur.data.sampling import Draw, client_key, shuffled_epochs, steps_of_epochs, with_replacement
 from lur.data.store import Store
 from lur.methods.method import Batches, Method
@@ -73,6 +73,7 @@ def plan_sampling(
         )
     if weighting not in ("uniform", "examples"):
         raise ValueError(f"weighting must be 'uniform' or 'examples', got {weighting!r}")
+    check_device_dtypes(store)
     largest, K = int(store.sizes.max()), method.local_steps
     if epochs is not None:
         epochs = positive_integer("epochs", epochs)

@@ -12,6 +12,7 @@ import numpy as np
 
 from lur._extras import optional_imports
 from lur.data import partition
+from lur.data.requirements import check_dense, check_labels
 from lur.data.store import Store
 from lur.data.writer import in_memory
 from lur.engine.fast.linear import LinearModel
@@ -77,6 +78,8 @@ def task(
     """
     if store is None:
         store = digits_store(CLIENTS if clients is None else clients, heterogeneity, seed)
+    check_dense(store, "pixels", (64,), ("float16", "float32", "float64", "uint8"))
+    check_labels(store, "label", 10)
     model = LogisticRegression(classes=10, dtype=dtype)
 
     def eval_view(examples: Mapping[str, Any]) -> dict[str, Any]:

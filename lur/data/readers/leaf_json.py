@@ -53,7 +53,7 @@ def files(path: Path) -> list[Path]:
     """Return the JSON files of a folder, sorted by name, or the file itself."""
     if not path.is_dir():
         return [existing_file(path, "a JSON file of LEAF or a folder of them")]
-    sources = sorted(file for file in path.glob("*.json") if file.is_file())
+    sources = [existing_file(file, "a JSON file of LEAF") for file in sorted(path.glob("*.json"))]
     if not sources:
         raise StoreError(f"{path}: expected a folder of *.json files, found none in it")
     return sources

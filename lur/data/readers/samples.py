@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from lur.data.file_facts import open_regular
 from lur.data.store import StoreError
 from lur.data.writer import Examples
 
@@ -118,12 +119,10 @@ def writer_drawings(
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the content of a file, unpacked if it is gzipped, of at most `limit` bytes."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path, follow=True) as file:
             is_gzipped = file.read(2) == GZIP_MAGIC
             file.seek(0)
             content = (gzip.GzipFile(fileobj=file) if is_gzipped else file).read(limit + 1)
-    except FileNotFoundError as error:
-        raise StoreError(f"{path}: expected a file, found nothing") from error
     except (OSError, EOFError, zlib.error, struct.error) as error:
         raise StoreError(f"{path}: expected a readable file, {error}") from error
     if len(content) > limit:

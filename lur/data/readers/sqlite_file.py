@@ -15,12 +15,14 @@ MAGIC = b"SQLite format 3\0"
 def read_only_connection(path: Path, limit: int) -> Iterator[sqlite3.Connection]:
     """Yield a read-only connection that returns text as bytes and values of at most `limit` bytes.
 
-    The schema of a file is code: functions with side effects are disabled here, and `check_table` refuses views and
-    virtual tables. SQLite's errors become StoreErrors.
+    A file with changes beside it, in a write-ahead log or a rollback journal, is refused: read alone it would be short
+    or half changed. The schema of a file is code: functions with side effects are disabled here, and `check_table`
+    refuses views and virtual tables. SQLite's errors become StoreErrors.
     """
     with existing_file(path, "a SQLite file").open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise StoreError(f"{path}: expected a SQLite file, found another kind")
+    check_no_changes_beside(path)
     try:
         uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
@@ -32,6 +34,17 @@ def read_only_connection(path: Path, limit: int) -> Iterator[sqlite3.Connection]
             yield connection
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter if SQLite's message quotes the file
         raise StoreError(f"{path}: expected a valid SQLite file, {error}") from error
+
+
+def check_no_changes_beside(path: Path) -> None:
+    """Raise a StoreError if SQLite has left changes of the file in another file next to it."""
+    for suffix in ("-wal", "-journal"):
+        beside = path.resolve().with_name(path.resolve().name + suffix)
+        if beside.is_symlink() or (beside.exists() and not (beside.is_file() and beside.stat().st_size == 0)):
+            raise StoreError(
+                f"{path}: expected a SQLite file that is complete by itself, found {beside.name} with changes next "
+                "to it; close the program that writes it, or run `PRAGMA wal_checkpoint(TRUNCATE)` on it"
+            )
 
 
 def check_table(connection: sqlite3.Connection, path: Path, table: str, columns: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("LUR_CACHE", str(tmp_path / "cache"))
 
 
-def written(path, value=1.0):
+def written(path, value=1.0) -> Any:
     bag = from_rows([np.array([1, 2], np.int32), np.array([3], np.int32), np.zeros(0, np.int32)], np.int32)
     return write_store(
         path,
@@ -143,7 +144,7 @@ def test_inner_offsets_that_fall_are_refused(tmp_path, name, inner):
 
 def test_offsets_of_clients_that_overflow_are_refused(tmp_path):
     examples = {"x": np.zeros(1)}
-    store = write_store(tmp_path / "s", [(str(i), examples) for i in range(4)], {})
+    store: Any = write_store(tmp_path / "s", [(str(i), examples) for i in range(4)], {})
     np.array([0, 2**62, -(2**63), -(2**62), 4], "<i8").tofile(store.path / "offsets.bin")
     edit_manifest(store, lambda manifest: None, sealed=False)
     with pytest.raises(StoreError, match="rise from 0 to 4"):
@@ -198,7 +199,7 @@ def test_ids_that_are_repeated_or_no_text_are_refused(tmp_path, ids, says):
 
 
 def test_booleans_are_0_or_1(tmp_path):
-    store = write_store(tmp_path / "s", [("a", {"x": np.array([True, False])})], {})
+    store: Any = write_store(tmp_path / "s", [("a", {"x": np.array([True, False])})], {})
     (store.path / "x.bin").write_bytes(b"\2\0")
     edit_manifest(store, lambda manifest: None, sealed=False)
     with pytest.raises(StoreError, match=r"x\.bin: expected booleans"):
@@ -262,5 +263,5 @@ def test_a_store_that_only_claims_to_be_prepared_is_prepared(tmp_path):
 
 
 def test_a_prepared_store_of_the_cache_is_taken_as_it_is(tmp_path):
-    prepared = prepared_store("a_task", written(tmp_path / "s"), lambda store: store.items())
+    prepared: Any = prepared_store("a_task", written(tmp_path / "s"), lambda store: store.items())
     assert prepared_store("a_task", open_store(prepared.path), lambda store: []).path == prepared.path
