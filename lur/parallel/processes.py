@@ -5,8 +5,8 @@
 as its clock, its signals or its run folder, is decided by process 0 and broadcast to the others.
 
 A process that `lur launch --processes N` started finds its place in the environment variable ``LUR_PLACE`` and sends
-the launcher signs of life through a pipe. With ``LUR_PLACE=auto`` (`lur launch` without a number) `jax.distributed`
-finds its own settings.
+the launcher signs of life through a pipe. With ``LUR_PLACE=auto:1800`` (`lur launch` without a number, with its
+patience) `jax.distributed` finds its own settings.
 """
 
 import ctypes
@@ -15,7 +15,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -29,6 +31,10 @@ LOST = 75
 """Exit status of a process that lost another process."""
 BROKEN = 1
 """Exit status of a process with an unexpected error."""
+PATIENCE = 1800
+"""Seconds after which another process counts as lost, unless the launcher says otherwise."""
+CONNECT_SECONDS = 300
+"""Seconds within which the processes that a cluster started must have connected, unless the patience is shorter."""
 HEARTBEAT_SECONDS = 0.5
 MALLOPT_MMAP_THRESHOLD = -3
 """The parameter M_MMAP_THRESHOLD of glibc's `mallopt`."""
@@ -87,9 +93,11 @@ def join() -> Heartbeat:
     text = os.environ.get(VARIABLE)
     if text is None:
         return Heartbeat()
-    if text == AUTO:
+    if text.startswith(AUTO):
         return_freed_memory()
-        jax.distributed.initialize()
+        with limit_wait("to connect", min(_patience(), CONNECT_SECONDS)):
+            jax.distributed.initialize(initialization_timeout=2 * CONNECT_SECONDS)
+            _check_devices()
         return Heartbeat()
     place = Place(**json.loads(text))
     heartbeat = Heartbeat(place.pipe)
@@ -106,7 +114,48 @@ def join() -> Heartbeat:
         heartbeat_timeout_seconds=place.patience,
         shutdown_timeout_seconds=place.patience,
     )
+    _check_devices()
     return heartbeat
+
+
+def _check_devices() -> None:
+    """Raise ValueError, in all processes, unless all have the same number of devices."""
+    counts = Counter(device.process_index for device in jax.devices())
+    if len(set(counts.values())) > 1:
+        jax.distributed.shutdown()  # all processes do, so that none is aborted because another one has left
+        listed = ", ".join(str(counts[index]) for index in sorted(counts))
+        raise ValueError(f"processes must have equal numbers of devices, got {listed} in processes 0 to {max(counts)}")
+
+
+@contextmanager
+def limit_wait(purpose: str, seconds: float | None = None) -> Iterator[None]:
+    """Exit with a sentence if the block, which waits for other processes, takes too long.
+
+    Args:
+      purpose: what the processes wait for, after "waited ... s for other processes".
+      seconds: how long at most; by default the launcher's patience.
+    """
+    seconds = _patience() if seconds is None else seconds
+
+    def give_up() -> None:
+        print(f"lur: waited {seconds:g} s for other processes {purpose}", file=sys.stderr)
+        exit_now(LOST)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _patience() -> float:
+    """Seconds after which another process counts as lost."""
+    text = os.environ.get(VARIABLE, AUTO)
+    if text.startswith(AUTO):
+        return float(text[len(AUTO) + 1 :] or PATIENCE)
+    return float(Place(**json.loads(text)).patience)
 
 
 def return_freed_memory() -> None:
