@@ -25,6 +25,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
+from lur.parallel.rendezvous import meet
+
 VARIABLE = "LUR_PLACE"
 AUTO = "auto"
 LOST = 75
@@ -34,7 +36,9 @@ BROKEN = 1
 PATIENCE = 1800
 """Seconds after which another process counts as lost, unless the launcher says otherwise."""
 CONNECT_SECONDS = 300
-"""Seconds within which the processes that a cluster started must have connected, unless the patience is shorter."""
+"""Seconds within which the processes must have connected, unless the patience is shorter."""
+CLUSTER_HEARTBEAT_SECONDS = 100
+"""Seconds without a heartbeat after which jax counts a process that a cluster started as lost."""
 HEARTBEAT_SECONDS = 0.5
 MALLOPT_MMAP_THRESHOLD = -3
 """The parameter M_MMAP_THRESHOLD of glibc's `mallopt`."""
@@ -51,17 +55,24 @@ class Place(NamedTuple):
       coordinator: host and port of `jax.distributed`'s coordinator.
       process: index of this process.
       processes: number of processes.
-      pipe: file descriptor for signs of life.
+      pipe: file descriptor for signs of life; None if a cluster started the process.
       patience: seconds after which another process counts as lost.
       cores: the CPU cores of this process; None for all.
+      local_devices: indices of the accelerators of this process; None for all.
     """
 
     coordinator: str
     process: int
     processes: int
-    pipe: int
+    pipe: int | None
     patience: int
     cores: Sequence[int] | None = None
+    local_devices: Sequence[int] | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether `lur launch --processes` started the process, on this machine."""
+        return self.pipe is not None
 
 
 class Heartbeat:
@@ -93,29 +104,43 @@ def join() -> Heartbeat:
     text = os.environ.get(VARIABLE)
     if text is None:
         return Heartbeat()
-    if text.startswith(AUTO):
-        return_freed_memory()
-        with limit_wait("to connect", min(_patience(), CONNECT_SECONDS)):
-            jax.distributed.initialize(initialization_timeout=2 * CONNECT_SECONDS)
-            _check_devices()
-        return Heartbeat()
-    place = Place(**json.loads(text))
+    place = detect_place() if text.startswith(AUTO) else Place(**json.loads(text))
     heartbeat = Heartbeat(place.pipe)
     return_freed_memory()
     if place.cores is not None:
         os.sched_setaffinity(0, place.cores)
-    jax.distributed.initialize(
-        place.coordinator,
-        place.processes,
-        place.process,
-        cluster_detection_method="deactivate",
-        coordinator_bind_address=place.coordinator,
-        initialization_timeout=place.patience,
-        heartbeat_timeout_seconds=place.patience,
-        shutdown_timeout_seconds=place.patience,
-    )
-    _check_devices()
+    seconds = min(place.patience, CONNECT_SECONDS)
+    meet(place.coordinator, place.process, place.processes, seconds)
+    with limit_wait("to connect", seconds):
+        jax.distributed.initialize(
+            place.coordinator,
+            place.processes,
+            place.process,
+            place.local_devices,
+            cluster_detection_method="deactivate",
+            coordinator_bind_address=place.coordinator if place.is_local else None,
+            initialization_timeout=2 * seconds,  # jax aborts the interpreter then, so this must not come first
+            heartbeat_timeout_seconds=place.patience if place.is_local else CLUSTER_HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=place.patience if place.is_local else CONNECT_SECONDS,
+        )
+        _check_devices()
     return heartbeat
+
+
+def detect_place() -> Place:
+    """The place of this process among those that the launcher of a cluster started, as `jax.distributed` finds it."""
+    from jax._src.clusters import ClusterEnv  # jax has no public name for what `initialize` detects
+
+    detected = ClusterEnv.auto_detect_unset_distributed_params(
+        os.environ.get("JAX_COORDINATOR_ADDRESS"), None, None, None, None, CONNECT_SECONDS
+    )
+    if None in detected[:3]:
+        raise ValueError(
+            "expected to be one of the processes that the launcher of a cluster started, found no variables of one; "
+            "lur launch --processes N starts N processes on this machine"
+        )
+    coordinator, processes, process, local_devices = detected
+    return Place(coordinator, process, processes, None, int(_patience()), None, local_devices)  # pyright: ignore
 
 
 def _check_devices() -> None:
