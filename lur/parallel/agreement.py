@@ -118,7 +118,7 @@ def array_text(array: Any) -> str:
     """Return dtype, shape and a checksum of an array; of one that other processes hold parts of, no checksum."""
     shape = f"{array.dtype}{list(array.shape)}"
     if isinstance(array, jax.Array):
-        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+        if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key):
             return array_text(jax.random.key_data(array))
         if not (array.is_fully_addressable or array.is_fully_replicated):
             return shape

@@ -36,7 +36,7 @@ BROKEN = 1
 PATIENCE = 1800
 """Seconds after which another process counts as lost, unless the launcher says otherwise."""
 CONNECT_SECONDS = 300
-"""Seconds within which the processes must have connected, unless the patience is shorter."""
+"""Seconds within which the processes that a cluster started must have connected, unless the patience is shorter."""
 CLUSTER_HEARTBEAT_SECONDS = 100
 """Seconds without a heartbeat after which jax counts a process that a cluster started as lost."""
 HEARTBEAT_SECONDS = 0.5
@@ -109,8 +109,8 @@ def join() -> Heartbeat:
     return_freed_memory()
     if place.cores is not None:
         os.sched_setaffinity(0, place.cores)
-    seconds = min(place.patience, CONNECT_SECONDS)
-    meet(place.coordinator, place.process, place.processes, seconds)
+    seconds = place.patience if place.is_local else min(place.patience, CONNECT_SECONDS)
+    meet(place.coordinator, place.process, place.processes, seconds, is_local=place.is_local)
     with limit_wait("to connect", seconds):
         jax.distributed.initialize(
             place.coordinator,

@@ -7,6 +7,7 @@ it is and how many it expects, and all learn whether they fit together; then pro
 """
 
 import json
+import os
 import socket
 import time
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ class Guest(NamedTuple):
     processes: int
 
 
-def meet(coordinator: str, process: int, processes: int, seconds: float) -> None:
+def meet(coordinator: str, process: int, processes: int, seconds: float, *, is_local: bool = False) -> None:
     """Wait until all processes have met, or raise an error in all of them.
 
     Args:
@@ -40,14 +41,16 @@ def meet(coordinator: str, process: int, processes: int, seconds: float) -> None
       process: index of this process.
       processes: number of processes.
       seconds: how long to wait at most.
+      is_local: whether process 0 listens at the coordinator's address only; otherwise at all addresses of its machine,
+        as `jax.distributed` does.
     """
     address, deadline = parse_address(coordinator), time.monotonic() + seconds
     try:
-        family, *_, resolved = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+        socket.getaddrinfo(*address)
     except (OSError, UnicodeError) as error:
         raise ConnectionError(f"cannot resolve the coordinator's host {address[0]!r}: {error}") from None
     if process == 0:
-        fault = _host(coordinator, family, resolved, processes, seconds, deadline)
+        fault = _host(coordinator, address if is_local else ("", address[1]), processes, seconds, deadline)
     else:
         fault = _visit(coordinator, address, Guest(process, processes), seconds, deadline)
     if fault:
@@ -77,19 +80,21 @@ def find_misfit(guests: Sequence[Guest], processes: int) -> str | None:
     return None
 
 
-def _host(coordinator: str, family: int, address: tuple, processes: int, seconds: float, deadline: float) -> str | None:
+def _host(coordinator: str, address: tuple[str, int], processes: int, seconds: float, deadline: float) -> str | None:
     """Wait for the other processes at the coordinator's address and tell them what is wrong; None if nothing is."""
     guests: list[Guest] = []
     connections: list[socket.socket] = []
     fault = None
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind(address)
-                listener.listen(processes)
-            except OSError as error:
-                return f"process 0 cannot listen at {coordinator}, where the coordinator must be: {error.strerror}"
+        both = not address[0] and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both or ":" in address[0] else socket.AF_INET
+        opened = socket.create_server(address, family=family, backlog=processes, dualstack_ipv6=both)
+    except OSError as error:
+        return (
+            f"process 0 cannot listen at {coordinator}, where the coordinator must be: {os.strerror(error.errno or 0)}"
+        )
+    try:
+        with opened as listener:
             while fault is None and len(guests) < processes - 1:
                 listener.settimeout(max(deadline - time.monotonic(), 0.001))
                 try:
@@ -101,8 +106,9 @@ def _host(coordinator: str, family: int, address: tuple, processes: int, seconds
                     continue
                 connections.append(connection)
                 message = _receive(connection, min(deadline, time.monotonic() + ANSWER_SECONDS))
-                if message is not None and isinstance(message.get("guest"), list):
-                    guests.append(Guest(*message["guest"]))
+                guest = (message or {}).get("guest")
+                if isinstance(guest, list) and [*map(type, guest)] == [int, int]:
+                    guests.append(Guest(*guest))
                     fault = find_misfit(guests, processes)
         for connection in connections:
             _send(connection, {"fault": fault})

@@ -15,10 +15,10 @@ def free_address():
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def outcome(address, process, processes, seconds=2.0):
+def outcome(address, process, processes, seconds=2.0, is_local=False):
     """The words of the error, or an empty string; process 0 then listens as jax.distributed would."""
     try:
-        meet(address, process, processes, seconds)
+        meet(address, process, processes, seconds, is_local=is_local)
     except ConnectionError as error:
         return str(error)
     if process == 0:
@@ -29,14 +29,15 @@ def outcome(address, process, processes, seconds=2.0):
     return ""
 
 
-def outcomes(places, seconds=2.0, address=None):
-    address = address or free_address()
+def outcomes(places, seconds=2.0, is_local=False):
+    address = free_address()
     with ThreadPoolExecutor(len(places)) as pool:
-        return [*pool.map(lambda place: outcome(address, *place, seconds), places)]
+        return [*pool.map(lambda place: outcome(address, *place, seconds, is_local), places)]
 
 
-def test_processes_that_fit_together_meet():
-    assert outcomes([(2, 3), (0, 3), (1, 3)], 30.0) == ["", "", ""]
+@pytest.mark.parametrize("is_local", [False, True])
+def test_processes_that_fit_together_meet(is_local):
+    assert outcomes([(2, 3), (0, 3), (1, 3)], 30.0, is_local) == ["", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -53,15 +54,18 @@ def test_each_process_learns_why_they_do_not_fit_together(places, says):
         assert says in error
 
 
-def test_two_processes_0_cannot_listen_at_one_address():
+@pytest.mark.parametrize("is_local", [False, True])
+def test_two_processes_0_cannot_listen_at_one_address(is_local):
     address = free_address()
     with socket.create_server(parse_address(address)):
-        assert outcome(address, 0, 2) == (
+        assert outcome(address, 0, 2, is_local=is_local) == (
             f"process 0 cannot listen at {address}, where the coordinator must be: Address already in use"
         )
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b'{"fault": null}\n', b"", b"\xff" * 9000])
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b'{"fault": null}\n', b"[1]\n", b"", b"\xff" * 9000]
+)
 def test_another_program_at_the_address(answer):
     address = free_address()
     with socket.create_server(parse_address(address)) as server:
@@ -78,14 +82,15 @@ def test_another_program_at_the_address(answer):
         thread.join()
 
 
-def test_a_stranger_that_connects_to_process_0_is_ignored():
+@pytest.mark.parametrize("content", [b"GET / HTTP/1.1\r\n\n", b'{"greeting": "lur rendezvous", "guest": [1]}\n', b""])
+def test_a_stranger_that_connects_to_process_0_is_ignored(content):
     address = free_address()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(outcome, address, 0, 2, 30.0)
         while True:
             try:
                 with socket.create_connection(parse_address(address)) as stranger:
-                    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n\n")
+                    stranger.sendall(content)
                     break
             except ConnectionRefusedError:
                 continue
