@@ -1,5 +1,6 @@
 """What a process is about to run, as text that processes compare before the first round."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,7 +15,10 @@ def describe_program(program: Rounds, store: Store) -> dict[str, str]:
     """Return the method, what a round draws, the layout, the content of the store, and the versions."""
     method, plan, view, layout, _ = program
     found = describe("method", method) | describe("sampling", plan) | describe("view", view)
-    return found | {"layout": str(layout), "store": str(digest(store))} | versions()
+    content = digest(store)
+    files = content if isinstance(content, Mapping) else {"content": content}
+    data = {f"store {name}": str(checksum) for name, checksum in files.items()}
+    return found | {"layout": str(layout)} | data | versions()
 
 
 def describe_run(program: Rounds, state: Any, store: Store, seed: Any, rounds: int) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -68,11 +69,55 @@ def test_processes_with_different_settings_all_end_and_name_each_difference(envi
     assert not (tmp_path / "run").exists()
 
 
+PROGRAM = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+import lur
+from lur.data.writer import in_memory
+
+coordinator, process, seed, start = sys.argv[1], *map(int, sys.argv[2:])
+jax.distributed.initialize(coordinator, 2, process, cluster_detection_method="deactivate")
+store = in_memory(((f"{k}", {"x": np.full(3, k, np.float32)}) for k in range(4)), {})
+method = lur.local_update(lambda x, batch: ((x - batch["x"]) ** 2).mean(), (1.0, 1.0))
+state = method.init(jnp.float32(start), 0.1, 1.0)
+try:
+    state, _ = lur.run(method, state, store, rounds=2, clients_per_round=2, batch_size=1, seed=seed, layout="sharded")
+    print("trained", state.params)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_lur_run_compares_what_python_programs_run(environ):
+    def said(*arguments):
+        coordinator = f"127.0.0.1:{_free_port()}"
+        tasks = [
+            subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, coordinator, str(k), *map(str, each)], cwd=ROOT, text=True, env=environ,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )
+            for k, each in enumerate(arguments)
+        ]  # fmt: skip
+        try:
+            outputs = [task.communicate(timeout=LIMIT) for task in tasks]
+        finally:
+            for task in tasks:
+                task.kill()
+        assert [task.returncode for task in tasks] == [0, 0], outputs
+        return [out.splitlines()[-1] for out, _ in outputs]
+
+    first, second = said((5, 0), (5, 0))
+    assert first.startswith("trained ")
+    assert first == second
+    for line in said((5, 0), (6, 1)):
+        assert line.startswith("processes must run the same, got seed 5 in process 0 and 6 in process 1; state.params ")
+
+
 DIFFERENT = {
     "seed": ["--seed", "1"],
     "data_seed": ["--data-seed", "1"],
     "batch_size": ["--batch-size", "3"],
-    "theta": ["--theta", "2"],
+    "theta": ["--theta", "K=2"],
     "weighting": ["--weighting", "examples"],
     "rounds": ["--rounds", "5"],
     "client_lr": ["--client-lr", "0.0625"],
@@ -118,21 +163,21 @@ def test_stores_with_different_bytes_under_one_name(environ, tmp_path):
         examples = {"pixels": np.zeros((10, 64), np.float32), "label": np.full(10, label, np.int32)}
         write_store(store, ((f"{k}", examples) for k in range(2)), {"source": "test"})
         commands.append(["digits", "--rounds", "2", "--clients-per-round", "2", "--store", str(store)])
-    assert_ended_with(finished(environ, commands), "store ", "in process 0 and ")
+    assert_ended_with(finished(environ, commands), "store label.bin ", "in process 0 and ")
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("changes", "says", "status"),
+    ("changes", "says"),
     [
-        (({}, {"JAX_NUM_CPU_DEVICES": "2"}), "processes must have equal numbers of devices, got 1, 2", 2),
-        (({}, {"SLURM_NTASKS": "3"}), "got 2 in process 0 and 3 in process 1", 2),
-        (({"SLURM_NTASKS": "3"}, {"SLURM_NTASKS": "3"}), "process 2 did not connect", 2),
-        (({}, {"SLURM_PROCID": "0"}), "process 1 did not connect", 2),
-        (({"SLURM_PROCID": "1"}, {}), "cannot connect to process 0", 2),
+        (({}, {"JAX_NUM_CPU_DEVICES": "2"}), "processes must have equal numbers of devices, got 1, 2"),
+        (({}, {"SLURM_NTASKS": "3"}), "got 2 in process 0 and 3 in process 1"),
+        (({"SLURM_NTASKS": "3"}, {"SLURM_NTASKS": "3"}), "process 2 did not connect"),
+        (({}, {"SLURM_PROCID": "0"}), "process 1 did not connect"),
+        (({"SLURM_PROCID": "1"}, {}), "cannot connect to process 0"),
     ],
 )
-def test_processes_that_do_not_fit_together(environ, changes, says, status):
+def test_processes_that_do_not_fit_together(environ, changes, says):
     statuses, errors, seconds = finished(environ, [["digits", *RUN]] * 2, changes, patience=20)
     print(statuses, f"{seconds:.1f} s", json.dumps([error.strip() for error in errors]), flush=True)
     assert 0 not in statuses
