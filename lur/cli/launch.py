@@ -65,7 +65,7 @@ def launch(
         from lur.cli.worker import work
         from lur.parallel.processes import AUTO, VARIABLE
 
-        os.environ[VARIABLE] = AUTO
+        os.environ[VARIABLE] = f"{AUTO}:{min(patience, MAX_TIMEOUT):g}"
         sys.argv[1:] = command
         work()
     group = ProcessGroup.start(command, processes or 1, devices, pin, patience)

@@ -15,8 +15,10 @@ from lur.data.store import Store
 from lur.engine.batches import View, as_stored, plan_sampling
 from lur.engine.fast.choice import choose_form
 from lur.engine.rounds import Rounds, advance
+from lur.engine.run_description import describe_run
 from lur.jax_setup import keep_compiled
 from lur.methods.method import Method, RoundInfo, ServerState
+from lur.parallel.agreement import check_agreement
 from lur.parallel.client_states import check_client_states, is_on_host
 from lur.parallel.layouts import Layout, choose_layout
 from lur.parallel.mesh import replicated
@@ -62,7 +64,7 @@ def run(
       weighting: whether the clients' updates are weighted uniformly, as in the paper, or by their numbers of examples.
       data: `lur.data.gather.resident(store)`, if several calls share it, or ``host`` to leave the store on the host and
         read ahead. By default stores below `DEVICE_BYTES` move to the device. With several processes each process
-        reads the examples of its own clients on the host.
+        reads the examples of its own clients on the host, after all have compared what they run.
       capacity: the largest number of rounds of any call, so that calls with fewer rounds share one compiled program;
         by default the next power of two.
       donate: let the result reuse the memory of `state`, which then cannot be used again.
@@ -83,6 +85,8 @@ def run(
         data = "host"
     capacity = max(rounds, capacity or 1 << (rounds - 1).bit_length())
     program = Rounds(form.method, plan, view, choice.layout, capacity)
+    if jax.process_count() > 1:
+        check_agreement(describe_run(program, state, store, seed, rounds))
     if data is None:
         data = resident(store, replicated(choice.layout))
     return advance(program, state, store, data, checked_seed(seed), rounds, donate=donate)

@@ -5,8 +5,8 @@
 as its clock, its signals or its run folder, is decided by process 0 and broadcast to the others.
 
 A process that `lur launch --processes N` started finds its place in the environment variable ``LUR_PLACE`` and sends
-the launcher signs of life through a pipe. With ``LUR_PLACE=auto`` (`lur launch` without a number) `jax.distributed`
-finds its own settings.
+the launcher signs of life through a pipe. With ``LUR_PLACE=auto:1800`` (`lur launch` without a number, with its
+patience) `jax.distributed` finds its own settings.
 """
 
 import ctypes
@@ -15,7 +15,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -23,12 +25,20 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
+from lur.parallel.rendezvous import meet
+
 VARIABLE = "LUR_PLACE"
 AUTO = "auto"
 LOST = 75
 """Exit status of a process that lost another process."""
 BROKEN = 1
 """Exit status of a process with an unexpected error."""
+PATIENCE = 1800
+"""Seconds after which another process counts as lost, unless the launcher says otherwise."""
+CONNECT_SECONDS = 300
+"""Seconds within which the processes that a cluster started must have connected, unless the patience is shorter."""
+CLUSTER_HEARTBEAT_SECONDS = 100
+"""Seconds without a heartbeat after which jax counts a process that a cluster started as lost."""
 HEARTBEAT_SECONDS = 0.5
 MALLOPT_MMAP_THRESHOLD = -3
 """The parameter M_MMAP_THRESHOLD of glibc's `mallopt`."""
@@ -45,17 +55,24 @@ class Place(NamedTuple):
       coordinator: host and port of `jax.distributed`'s coordinator.
       process: index of this process.
       processes: number of processes.
-      pipe: file descriptor for signs of life.
+      pipe: file descriptor for signs of life; None if a cluster started the process.
       patience: seconds after which another process counts as lost.
       cores: the CPU cores of this process; None for all.
+      local_devices: indices of the accelerators of this process; None for all.
     """
 
     coordinator: str
     process: int
     processes: int
-    pipe: int
+    pipe: int | None
     patience: int
     cores: Sequence[int] | None = None
+    local_devices: Sequence[int] | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether `lur launch --processes` started the process, on this machine."""
+        return self.pipe is not None
 
 
 class Heartbeat:
@@ -87,26 +104,83 @@ def join() -> Heartbeat:
     text = os.environ.get(VARIABLE)
     if text is None:
         return Heartbeat()
-    if text == AUTO:
-        return_freed_memory()
-        jax.distributed.initialize()
-        return Heartbeat()
-    place = Place(**json.loads(text))
+    place = detect_place() if text.startswith(AUTO) else Place(**json.loads(text))
     heartbeat = Heartbeat(place.pipe)
     return_freed_memory()
     if place.cores is not None:
         os.sched_setaffinity(0, place.cores)
-    jax.distributed.initialize(
-        place.coordinator,
-        place.processes,
-        place.process,
-        cluster_detection_method="deactivate",
-        coordinator_bind_address=place.coordinator,
-        initialization_timeout=place.patience,
-        heartbeat_timeout_seconds=place.patience,
-        shutdown_timeout_seconds=place.patience,
-    )
+    seconds = place.patience if place.is_local else min(place.patience, CONNECT_SECONDS)
+    meet(place.coordinator, place.process, place.processes, seconds, is_local=place.is_local)
+    with limit_wait("to connect", seconds):
+        jax.distributed.initialize(
+            place.coordinator,
+            place.processes,
+            place.process,
+            place.local_devices,
+            cluster_detection_method="deactivate",
+            coordinator_bind_address=place.coordinator if place.is_local else None,
+            initialization_timeout=2 * seconds,  # jax aborts the interpreter then, so this must not come first
+            heartbeat_timeout_seconds=place.patience if place.is_local else CLUSTER_HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=place.patience if place.is_local else CONNECT_SECONDS,
+        )
+        _check_devices()
     return heartbeat
+
+
+def detect_place() -> Place:
+    """The place of this process among those that the launcher of a cluster started, as `jax.distributed` finds it."""
+    from jax._src.clusters import ClusterEnv  # jax has no public name for what `initialize` detects
+
+    detected = ClusterEnv.auto_detect_unset_distributed_params(
+        os.environ.get("JAX_COORDINATOR_ADDRESS"), None, None, None, None, CONNECT_SECONDS
+    )
+    if None in detected[:3]:
+        raise ValueError(
+            "expected to be one of the processes that the launcher of a cluster started, found no variables of one; "
+            "lur launch --processes N starts N processes on this machine"
+        )
+    coordinator, processes, process, local_devices = detected
+    return Place(coordinator, process, processes, None, int(_patience()), None, local_devices)  # pyright: ignore
+
+
+def _check_devices() -> None:
+    """Raise ValueError, in all processes, unless all have the same number of devices."""
+    counts = Counter(device.process_index for device in jax.devices())
+    if len(set(counts.values())) > 1:
+        jax.distributed.shutdown()  # all processes do, so that none is aborted because another one has left
+        listed = ", ".join(str(counts[index]) for index in sorted(counts))
+        raise ValueError(f"processes must have equal numbers of devices, got {listed} in processes 0 to {max(counts)}")
+
+
+@contextmanager
+def limit_wait(purpose: str, seconds: float | None = None) -> Iterator[None]:
+    """Exit with a sentence if the block, which waits for other processes, takes too long.
+
+    Args:
+      purpose: what the processes wait for, after "waited ... s for other processes".
+      seconds: how long at most; by default the launcher's patience.
+    """
+    seconds = _patience() if seconds is None else seconds
+
+    def give_up() -> None:
+        print(f"lur: waited {seconds:g} s for other processes {purpose}", file=sys.stderr)
+        exit_now(LOST)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _patience() -> float:
+    """Seconds after which another process counts as lost."""
+    text = os.environ.get(VARIABLE, AUTO)
+    if text.startswith(AUTO):
+        return float(text[len(AUTO) + 1 :] or PATIENCE)
+    return float(Place(**json.loads(text)).patience)
 
 
 def return_freed_memory() -> None:

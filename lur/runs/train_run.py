@@ -32,7 +32,7 @@ from lur.runs.files import read_lines, to_json, write_file
 from lur.runs.run_writer import RunWriter, Segment, open_writer, record_segments
 from lur.training.configuration import MAY_CHANGE, ResolvedRun, RunConfig, config_changes, read_config, to_toml
 from lur.training.evaluation import Evaluation, evaluate
-from lur.training.experiment import Experiment, initial_state
+from lur.training.experiment import Experiment, check_processes, initial_state
 from lur.training.loop import ChunkSize, Progress, StopRequest, divergence_reason, is_evaluation_due, train
 
 KIND = "train"
@@ -75,6 +75,7 @@ def train_in_folder(
       The new progress. A run that has ended yields nothing.
     """
     stop = StopRequest() if stop is None else stop
+    check_processes(experiment, path)
     if not processes.is_first():
         yield from _follow_first_process(experiment, stop, chunk)
         return

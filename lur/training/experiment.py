@@ -4,6 +4,8 @@
 nothing again. How methods, layouts and the engine are called is known here and nowhere else in training.
 """
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,10 +20,12 @@ from lur.engine.batches import plan_sampling
 from lur.engine.fast.choice import FormChoice, choose_form
 from lur.engine.rounds import Rounds, advance
 from lur.engine.run import DEVICE_BYTES
+from lur.engine.run_description import describe_program
 from lur.methods import decay, optimizers
 from lur.methods.local_update import local_update
 from lur.methods.method import Method, RoundInfo, ServerState
 from lur.methods.optimizers import Optimizer
+from lur.parallel.agreement import check_agreement, describe
 from lur.parallel.client_states import place_client_states
 from lur.parallel.layouts import Layout, choose_layout
 from lur.parallel.mesh import param_shardings, replicated
@@ -34,6 +38,9 @@ from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, res
 SERVER_OPTIMIZERS: dict[str, Optimizer] = {"sgd": optax.sgd, "yogi": optimizers.yogi, "adam": optax.adam}
 MAX_ROUNDS_PER_CALL = 256
 """Most rounds of one call of the engine: the same for all runs, so that interrupting a run changes no bit of it."""
+
+DATA_PATHS = ("store", "word_count", "tag_count")
+"""Fields that may differ between processes."""
 
 Data = Resident | Literal["host"]
 """A store in device memory, or "host" for one that stays on the host."""
@@ -85,6 +92,21 @@ def resolve(config: RunConfig, task: Task) -> Experiment:
     program = Rounds(form.method, plan, task.view, layout, MAX_ROUNDS_PER_CALL)
     on_host = size_in_bytes(task.store) > DEVICE_BYTES or jax.process_count() > 1
     return Experiment(task, resolved, program, reason, f"{form.name}: {form.reason}", on_host)
+
+
+def check_processes(experiment: Experiment, folder: Path | None = None) -> None:
+    """Raise ValueError in all processes unless all of them are about to run the same experiment in the same folder.
+
+    The paths of data may differ between machines: their content is compared.
+    """
+    if jax.process_count() == 1:
+        return
+    config = {name: str(value) for name, value in asdict(experiment.config).items() if name not in DATA_PATHS}
+    shapes = jax.eval_shape(experiment.task.init, jax.random.key(0))
+    params = {f"params{jax.tree_util.keystr(path)}": str(leaf) for path, leaf in jax.tree.leaves_with_path(shapes)}
+    place = {"run folder": "none" if folder is None else str(folder)}
+    init = describe("init", experiment.task.init)
+    check_agreement(config | place | params | init | describe_program(experiment.program, experiment.task.store))
 
 
 def load_task(config: RunConfig) -> Task:

@@ -21,6 +21,7 @@ from lur.training.evaluation import Evaluation, evaluate
 from lur.training.experiment import (
     MAX_ROUNDS_PER_CALL,
     Experiment,
+    check_processes,
     initial_state,
     place_data,
     place_state,
@@ -66,6 +67,8 @@ def train(experiment: Experiment, *, start: ServerState | None = None, chunk: Ch
       chunk: rounds per progress report; a function of the seconds per round keeps a progress bar moving.
     """
     config = experiment.config
+    if start is None:  # `train_in_folder`, which gives a start, has compared more
+        check_processes(experiment)
     state = place_state(experiment, initial_state(experiment) if start is None else start)
     data = place_data(experiment)
     stops = [every for every in (config.evaluate_every, config.checkpoint_every) if every]
