@@ -49,10 +49,11 @@ class ClientChecks:
 
     Args:
       location: the store, for error messages.
+      dtypes: the dtypes that its features may have.
     """
 
-    def __init__(self, location: str):
-        self.location = location
+    def __init__(self, location: str, dtypes: Sequence[str] = DTYPES):
+        self.location, self.dtypes = location, dtypes
         self.seen: set[str] = set()
         self.layout: dict[str, dict[str, Any]] = {}
 
@@ -65,7 +66,7 @@ class ClientChecks:
         if id in self.seen:
             raise StoreError(f"{self.location}: expected each client once, found {id!r} twice")
         arrays = {name: stored_feature(name, feature) for name, feature in examples.items()}
-        entries = {name: manifest_entry(name, array) for name, array in arrays.items()}
+        entries = {name: manifest_entry(name, array, self.dtypes) for name, array in arrays.items()}
         if not arrays:
             raise StoreError(f"{self.location}, client {id!r}: expected at least one feature")
         self.layout = self.layout or entries
@@ -207,13 +208,13 @@ def stored_feature(name: str, feature: np.ndarray | Sequence[bytes] | Ragged) ->
     return from_rows(feature)
 
 
-def manifest_entry(name: str, array: np.ndarray | Ragged) -> dict[str, Any]:
-    """Return the manifest's entry of a feature."""
+def manifest_entry(name: str, array: np.ndarray | Ragged, dtypes: Sequence[str] = DTYPES) -> dict[str, Any]:
+    """Return the manifest's entry of a feature, whose dtype must be among `dtypes`."""
     values = array.values if isinstance(array, Ragged) else array
     if not NAME.fullmatch(name) or name in ("offsets", "ids"):
         raise StoreError(f"expected a feature name of letters, digits and _, found {name!r}")
-    if values.dtype.name not in DTYPES:
-        raise StoreError(f"the feature {name}: expected a dtype among {', '.join(DTYPES)}, found {values.dtype}")
+    if values.dtype.name not in dtypes:
+        raise StoreError(f"the feature {name}: expected a dtype among {', '.join(dtypes)}, found {values.dtype}")
     if isinstance(array, Ragged):
         return {"kind": "ragged", "dtype": values.dtype.name}
     return {"kind": "dense", "dtype": values.dtype.name, "shape": list(array.shape[1:])}
@@ -243,7 +244,7 @@ def in_memory(clients: Iterable[tuple[str, Examples]], about: Mapping[str, Any] 
       clients: (client id, examples) for each client; all clients must have the same features.
       about: the provenance of the data.
     """
-    checks = ClientChecks("the store in memory")
+    checks = ClientChecks("the store in memory", (*DTYPES, "bfloat16"))  # numpy files have no name for bfloat16
     ids: list[bytes] = []
     parts: dict[str, list[np.ndarray | Ragged]] = {}
     offsets = [0]

@@ -69,7 +69,6 @@ def linear_features(batch):
     return batch["x"][..., None]
 
 
-
 def linear_loss(params, batch):
     return jnp.mean((params["kernel"][0] * batch["x"] - 1) ** 2) / 2
 
