@@ -178,3 +178,21 @@ def scalar_loss(loss_fn: Loss, params: PyTree, batch: PyTree) -> None:
     if loss.dtype not in (*dtypes, *(() if len(dtypes) == 1 else (floating_dtype(params),))):
         expected = " or ".join(str(one) for one in dtypes)
         raise ValueError(f"loss_fn must return the dtype of params, {expected}, got {loss.dtype}")
+
+
+def state_of_method(expected: Any, state: Any) -> None:
+    """Refuse a state whose fields differ from those that the method makes, such as Adam's for an SGD server.
+
+    Args:
+      expected: the shapes of the method's own state.
+      state: the state given, a NamedTuple of the same type.
+    """
+    for name in expected._fields:
+        shapes = [
+            jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), getattr(one, name))
+            for one in (expected, state)
+        ]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"state must be that of this method, with {name} = {shapes[0]}, got {shapes[1]}; use method.init"
+            )

@@ -5,12 +5,14 @@ alone (`lur.data.sampling`), so a run that is cut into several calls, or laid ou
 """
 
 import logging
-from typing import Literal
+from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from lur.data.gather import Resident, resident, size_in_bytes
+from lur import _checks
+from lur.data.gather import Resident, gather, resident, size_in_bytes
 from lur.data.store import Store
 from lur.engine.batches import View, as_stored, plan_sampling
 from lur.engine.fast.choice import choose_form
@@ -80,6 +82,8 @@ def run(
     form = choose_form(method, state.params, state.client_lr)
     LOG.info("form %s: %s", form.name, form.reason)
     check_client_states(state.clients, plan.N)
+    check_state(method, state)
+    check_data(data, store)
     is_large = data is None and size_in_bytes(store) > DEVICE_BYTES
     if jax.process_count() > 1 or is_large or is_on_host(state.clients):
         data = "host"
@@ -90,6 +94,36 @@ def run(
     if data is None:
         data = resident(store, replicated(choice.layout))
     return advance(program, state, store, data, checked_seed(seed), rounds, donate=donate)
+
+
+def check_state(method: Method, state: ServerState) -> None:
+    """Refuse the state of another method, whose optimiser or decay would go on with numbers that mean something else.
+
+    Client states are left out: those of a large population are on the host.
+    """
+    rates = (state.client_lr, state.server_lr)
+    expected = jax.eval_shape(lambda params, *rates: method.init_server(params, *rates), state.params, *rates)
+    _checks.state_of_method(expected._replace(clients=()), state._replace(clients=()))
+
+
+def check_data(data: Any, store: Store) -> None:
+    """Refuse data that are neither "host" nor a copy of the store in device memory.
+
+    Of a copy the features, the clients' sizes and some examples are compared with the store, not all of them.
+    """
+    if data is None or (isinstance(data, str) and data == "host"):
+        return
+    if not isinstance(data, Resident):
+        raise ValueError(f"data must be None, 'host' or lur.data.gather.resident(store), got {data!r}")
+    rows = np.unique(np.linspace(0, store.examples - 1, 16).astype(np.int64))
+    copied = {name: np.asarray(value) for name, value in gather(data.features, store.widths, jnp.asarray(rows)).items()}
+    own = gather(dict(store.features), store.widths, rows)
+    if not (
+        np.array_equal(data.offsets, store.offsets)
+        and copied.keys() == own.keys()
+        and all(np.array_equal(copied[name], jnp.asarray(value), equal_nan=True) for name, value in own.items())
+    ):
+        raise ValueError("data must be a copy of this store, lur.data.gather.resident(store), got that of another one")
 
 
 def checked_rounds(rounds: int) -> int:

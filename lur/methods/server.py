@@ -35,7 +35,7 @@ class InitServer(NamedTuple):
     def __call__(self, params: PyTree, client_lr: Any, server_lr: Any) -> ServerState:
         gamma = _checks.param_rate("client_lr", client_lr, params, steps=self.local_steps)
         eta = _checks.param_rate("server_lr", server_lr, params)
-        params = jax.tree.map(jnp.asarray, params)
+        params = jax.tree.map(jnp.array, params)  # a copy: a donated state must not take the caller's arrays along
         decay_state = None if self.decay is None else self.decay.init(gamma, eta)
         if decay_state is not None:
             gamma, eta = decay_state.client_lr, decay_state.server_lr

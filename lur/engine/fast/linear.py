@@ -84,7 +84,14 @@ class LinearCohort(NamedTuple):
 
         def cohort(shared: Any, inputs: Any, weights: Any) -> ClientResults:
             (broadcast, source), (_, own) = shared, inputs
-            batches = _map_chunks(lambda client: batches_of(source, client).arrays(), own, layout.chunk_size)
+
+            def arrays_of(client: Any) -> PyTree:
+                batches = batches_of(source, client)
+                if batches.is_step is not None and len(set(self.theta)) > 1:
+                    raise ValueError("theta must have equal weights where clients take different numbers of steps")
+                return batches.arrays()
+
+            batches = _map_chunks(arrays_of, own, layout.chunk_size)
             update, metrics = linear_round(
                 self.model,
                 broadcast.params,
