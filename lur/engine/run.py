@@ -102,7 +102,8 @@ def check_state(method: Method, state: ServerState) -> None:
     Client states are left out: those of a large population are on the host.
     """
     rates = (state.client_lr, state.server_lr)
-    expected = jax.eval_shape(lambda params, *rates: method.init_server(params, *rates), state.params, *rates)
+    model = jax.eval_shape(method.model, state)
+    expected = jax.eval_shape(lambda params, *rates: method.init_server(params, *rates), model, *rates)
     _checks.state_of_method(expected._replace(clients=()), state._replace(clients=()))
 
 

@@ -88,10 +88,16 @@ def extrapolated_update(
         raise ValueError(f"extrapolate must be 'models' or 'updates', got {extrapolate!r}")
     inner_loop = make_inner_loop(loss_fn, theta, client, send, prox, loss_on)
     K = len(inner_loop.theta)
-    init: Any = InitServer(server, decay, K)
-    if extrapolate == "models":
-        init = InitPair(init)
-    return Method(init, TwoRates(inner_loop, extrapolate), ServerUpdate(server, decay), K)
+    init = InitServer(server, decay, K)
+    client_update, server_update = TwoRates(inner_loop, extrapolate), ServerUpdate(server, decay)
+    if extrapolate == "updates":
+        return Method(init, client_update, server_update, K)
+    return Method(InitPair(init), client_update, server_update, K, model=model_of_pair)
+
+
+def model_of_pair(state: ServerState) -> PyTree:
+    """Return the extrapolated model of a state whose params are a pair of models."""
+    return extrapolated_model(state.params)
 
 
 def extrapolated_model(params: tuple[PyTree, PyTree]) -> PyTree:

@@ -202,6 +202,11 @@ def broadcast_params(state: ServerState) -> Broadcast:
     return Broadcast(state.params, state.client_lr)
 
 
+def broadcast_model(state: ServerState) -> PyTree:
+    """Return the model of a method that trains one model, which the server broadcasts."""
+    return state.params
+
+
 def given_batches(source: None, arrays: PyTree) -> Batches:
     """Return mini-batches that are given as arrays with leading axes (K, B)."""
     return Batches(arrays)
@@ -219,6 +224,8 @@ class Method(NamedTuple):
       broadcast: ``(ServerState) -> Broadcast``.
       prepare: ``(Broadcast, client_state, Batches) -> pytree``, a first exchange whose mean over the cohort joins the
         broadcast (Mime, FedLin); None for methods with one exchange per round.
+      model: ``(ServerState) -> params``, the trained model, as `init_server` takes it. Most methods broadcast it;
+        extrapolation makes it from two.
       cohort_update: a rewrite of the mean over clients (`lur.engine.fast`); None for the reference, which runs
         `client_update` for every client.
     """
@@ -230,6 +237,7 @@ class Method(NamedTuple):
     init_client: Callable[[PyTree], PyTree] = no_client_state
     broadcast: Callable[[ServerState], Broadcast] = broadcast_params
     prepare: Callable[[Broadcast, PyTree, Batches], PyTree] | None = None
+    model: Callable[[ServerState], PyTree] = broadcast_model
     cohort_update: Callable[..., ClientResults] | None = None
 
     def __eq__(self, other: object) -> bool:
