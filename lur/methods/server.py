@@ -25,12 +25,12 @@ class InitServer(NamedTuple):
     Attributes:
       optimizer: the server optimiser.
       decay: the decay rule, or None.
-      local_steps: K, for client rates given per local step.
+      local_steps: K, for client rates given per local step; None if the method takes one rate only.
     """
 
     optimizer: Optimizer
     decay: Plateau | None
-    local_steps: int
+    local_steps: int | None
 
     def __call__(self, params: PyTree, client_lr: Any, server_lr: Any) -> ServerState:
         gamma = _checks.param_rate("client_lr", client_lr, params, steps=self.local_steps)
