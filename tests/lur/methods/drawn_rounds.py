@@ -13,9 +13,7 @@ def drawn_rounds(store, *, rounds, M, K, B, seed, epochs=None, weighting="unifor
         key = round_key(seed, t)
         cohort = [int(i) for i in sample_clients(key, store.clients, M)]
         weights = np.array([store.sizes[i] if weighting == "examples" else 1 for i in cohort], float)
-        batches = [
-            [tuple(np.asarray(array, np.float64) for array in batch) for batch in own_batches(store, key, i, K, B, epochs)]
-            for i in cohort
-        ]
+        batches = [own_batches(store, key, i, K, B, epochs) for i in cohort]
+        batches = [[tuple(np.asarray(array, np.float64) for array in batch) for batch in own] for own in batches]
         drawn.append([*zip(cohort, weights / weights.sum(), batches, strict=True)])
     return drawn

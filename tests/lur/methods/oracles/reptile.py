@@ -2,16 +2,18 @@
 
 import numpy as np
 
+B2, EPS = 0.999, 1e-8
 
-def run(x, rounds, gradient, gamma, eta, b2=0.999, eps=1e-8):
+
+def run(x, rounds, gradient, gamma, eta, correction=lambda b, t: 1 - b**t):
     for tasks in rounds:
         mean = 0.0
         for _, p, batches in tasks:
             y, v = x, np.zeros_like(x)
             for t, batch in enumerate(batches, start=1):
                 g = gradient(y, batch)
-                v = b2 * v + (1 - b2) * g**2
-                y = y - gamma * g / (np.sqrt(v / (1 - b2**t)) + eps)
+                v = B2 * v + (1 - B2) * g**2
+                y = y - gamma * g / (np.sqrt(v / correction(B2, t)) + EPS)
             mean = mean + p * (y - x)
         x = x + eta * mean
     return x
