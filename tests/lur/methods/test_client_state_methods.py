@@ -13,7 +13,6 @@ import pytest
 import lur
 from lur.data.sampling import round_key, sample_clients
 from lur.methods import feddyn, fedsplit, proxskip, scaffold
-from lur.parallel import client_states
 from tests.lur import numpy_loop
 from tests.lur.methods.oracles import feddyn as feddyn_oracle
 from tests.lur.methods.oracles import fedsplit as fedsplit_oracle
