@@ -78,12 +78,10 @@ def client_weights(weights: Any, M: int, dtype: Any) -> Array:
     return weights * jnp.where(weights.max() > 2.0**64, 2.0**-64, 1.0).astype(dtype)  # their sum does not overflow
 
 
-def client_indices(clients: Any, M: int, N: int | None) -> Array | None:
-    """Return the indices of a round's clients among the N that keep a state; None if clients keep none."""
-    if N is None:
-        return None
+def client_indices(clients: Any, M: int, N: int | None) -> Array:
+    """Return the indices of a round's clients, among the N that keep a state or, if N is None, of any number."""
     if clients is None:
-        if M > N:
+        if N is not None and M > N:
             raise ValueError(f"batches must have at most the {N} clients of the state, got {M}")
         return jnp.arange(M, dtype=jnp.int32)
     clients = clients if isinstance(clients, Array) else np.asarray(clients)
@@ -91,7 +89,9 @@ def client_indices(clients: Any, M: int, N: int | None) -> Array | None:
         raise ValueError(f"clients must be {M} integers, one index per client, got {clients!r}")
     if is_concrete(clients):
         values = np.asarray(clients)
-        if values.min() < 0 or values.max() >= N or len({*values.tolist()}) < M:
+        if N is None and values.min() < 0:
+            raise ValueError(f"clients must be indices >= 0, got {values}")
+        if N is not None and (values.min() < 0 or values.max() >= N or len({*values.tolist()}) < M):
             raise ValueError(f"clients must be distinct indices from 0 to {N - 1}, got {values}")
     return jnp.asarray(clients, jnp.int32)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from lur import _checks
 from lur.methods.by_value import by_value
@@ -74,11 +74,14 @@ class Batches(NamedTuple):
       steps: pytree with leading axis K: what `read` needs to make the mini-batch of a step.
       read: ``read(step) -> batch``, the mini-batch of one entry of `steps`.
       is_step: which of the K steps this client takes; the others are padding. None if it takes all of them.
+      key: the random key of this client in this round, for clients that draw, such as those that quantise. It is the
+        same in every layout, and the mini-batches do not depend on it. None outside a round.
     """
 
     steps: PyTree
     read: Callable[[PyTree], PyTree] = lambda step: step
     is_step: Bool[Array, "K"] | None = None
+    key: Key[Array, ""] | None = None
 
     def scan(self, step: Callable[..., tuple[PyTree, Any]], carry: PyTree, *per_step: PyTree) -> tuple[PyTree, Any]:
         """Scan ``step(carry, batch, *values) -> (carry, output)`` over the local steps.
@@ -207,9 +210,11 @@ def broadcast_model(state: ServerState) -> PyTree:
     return state.params
 
 
-def given_batches(source: None, arrays: PyTree) -> Batches:
-    """Return mini-batches that are given as arrays with leading axes (K, B)."""
-    return Batches(arrays)
+def given_batches(t: Int[Array, ""], client: tuple[PyTree, Int[Array, ""]]) -> Batches:
+    """Return the mini-batches of a client in round t from (arrays with leading axes (K, B), index of the client)."""
+    arrays, i = client
+    key = jax.random.key(0, impl="threefry2x32")  # the bits of other generators depend on vmapped axes
+    return Batches(arrays, key=jax.random.fold_in(jax.random.fold_in(key, t), i))
 
 
 class Method(NamedTuple):
@@ -281,13 +286,13 @@ class Method(NamedTuple):
           state: from `init` or an earlier round.
           batches: pytree with leading axes (M, K, B).
           weights: of the clients, such as their numbers of examples; by default the uniform mean.
-          clients: the cohort's indices among the N clients, whose states are used; by default the first M.
+          clients: the cohort's indices among the N clients, whose states and keys are used; by default the first M.
           layout: how the clients are laid out, see `lur.parallel.layouts`.
         """
         M, *_ = _checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 1))
         weights = None if weights is None else _checks.client_weights(weights, M, state.server_lr.dtype)
         clients = _checks.client_indices(clients, M, population(state.clients))
-        inputs = RoundInputs(batches, weights, clients)
+        inputs = RoundInputs((batches, clients), weights, clients, state.round)
         return block_if_cpu_mesh(_compiled_round(self, state, inputs, parse_layout(layout), given_batches))
 
     def client(self, params: PyTree, batches: PyTree, gamma: Any) -> tuple[PyTree, Float[Array, ""]]:
@@ -307,7 +312,7 @@ class RoundInputs(NamedTuple):
     Attributes:
       batches: pytree with leading axis M, what `batches_of` makes each client's mini-batches from.
       weights: nonnegative weights of the clients; None for the uniform mean.
-      clients: the cohort's indices, whose states are used; None for methods whose clients keep none.
+      clients: the cohort's indices, whose states are used; None if clients keep none.
       source: what all clients read their mini-batches from, such as a store in device memory; None if nothing.
     """
 
