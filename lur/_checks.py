@@ -83,7 +83,7 @@ def client_indices(clients: Any, M: int, N: int | None) -> Array:
     if clients is None:
         if N is not None and M > N:
             raise ValueError(f"batches must have at most the {N} clients of the state, got {M}")
-        return jnp.arange(M, dtype=jnp.int32)
+        return np.arange(M, dtype=np.int32)  # pyright: ignore[reportReturnType] # jnp.arange compiles a program
     clients = clients if isinstance(clients, Array) else np.asarray(clients)
     if clients.shape != (M,) or not jnp.issubdtype(clients.dtype, jnp.integer):
         raise ValueError(f"clients must be {M} integers, one index per client, got {clients!r}")
