@@ -1,7 +1,11 @@
 """Local update methods as pure functions: the contract (`method`), and one method per file."""
 
 from lur.methods.extrapolation import extrapolated_update as extrapolated_update
+from lur.methods.feddyn import feddyn as feddyn
+from lur.methods.fedsplit import fedsplit as fedsplit
 from lur.methods.inner_loop import inner_loop as inner_loop
 from lur.methods.local_update import from_client as from_client
 from lur.methods.local_update import local_update as local_update
 from lur.methods.maml import maml as maml
+from lur.methods.proxskip import proxskip as proxskip
+from lur.methods.scaffold import scaffold as scaffold

@@ -59,7 +59,7 @@ def optimizer_step(
         return optax.apply_updates(params, updates), state
 
 
-def add_scaled(x: PyTree, scalar: Float[Array, ""], y: PyTree) -> PyTree:
+def add_scaled(x: PyTree, scalar: Float[Array, ""] | float, y: PyTree) -> PyTree:
     """Return x + scalar * y in the dtype of each leaf of x, computed in at least float32."""
 
     def add(x: Array, y: Array) -> Array:
