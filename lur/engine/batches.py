@@ -78,6 +78,8 @@ def plan_sampling(
         )
     if weighting not in ("uniform", "examples"):
         raise ValueError(f"weighting must be 'uniform' or 'examples', got {weighting!r}")
+    if method.uniform_weights and weighting != "uniform":
+        raise ValueError(f"weighting must be 'uniform' with this method, which needs uniform means, got {weighting!r}")
     check_device_dtypes(store)
     largest, K = int(store.sizes.max()), method.local_steps
     if epochs is not None:

@@ -111,7 +111,8 @@ def init_cells(
     for gamma, eta in pairs:  # the method's checks of their values, which are hidden from it inside jit
         jax.eval_shape(partial(method.init_server, client_lr=gamma, server_lr=eta), params)
     count = (clients or 1) * len(pairs) * seeds
-    if not fits_device(jax.eval_shape(method.init_client, params), count):
+    client_state = jax.eval_shape(lambda params: method.init_client(params), params)  # tuples have no weak references
+    if not fits_device(client_state, count):
         raise ValueError(f"client states must fit into device memory in a grid, got {count} states of this method")
     return _init_cells(method, params, gammas, etas, seeds, clients)
 

@@ -185,6 +185,7 @@ class Method(NamedTuple):
       cohort_update: a rewrite of the mean over clients (`lur.engine.fast`); None for the reference, which runs
         `client_update` for every client.
       full_participation: whether all clients must take part in every round.
+      uniform_weights: whether the clients' weights must be uniform.
     """
 
     init_server: Callable[[PyTree, Any, Any], ServerState]
@@ -197,6 +198,7 @@ class Method(NamedTuple):
     model: Callable[[ServerState], PyTree] = broadcast_model
     cohort_update: Callable[..., ClientResults] | None = None
     full_participation: bool = False
+    uniform_weights: bool = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Method) and by_value(self) == by_value(other)
@@ -243,6 +245,8 @@ class Method(NamedTuple):
           layout: how the clients are laid out, see `lur.parallel.layouts`.
         """
         M, *_ = _checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 1))
+        if self.uniform_weights and weights is not None:
+            raise ValueError(f"weights must be None with this method, which needs the uniform mean, got {weights}")
         weights = None if weights is None else _checks.client_weights(weights, M, state.server_lr.dtype)
         N = population(state.clients)
         clients = _checks.client_indices(clients, M, N)
