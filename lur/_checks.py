@@ -30,6 +30,23 @@ def positive_integer(name: str, value: Any) -> int:
     return int(number)
 
 
+def positive_number(name: str, value: Any, largest: float | None = None) -> float:
+    """Return a number > 0 in the range of float32, and at most `largest`."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else 0.0
+    if not 0 < number < float("inf") or (largest is not None and number > largest):
+        expected = "> 0" if largest is None else f"in (0, {largest}]"
+        raise ValueError(f"{name} must be a number {expected}, got {value!r}")
+    in_range(name, np.array([number]), jnp.float32)
+    return number
+
+
+def seed(name: str, value: Any) -> np.uint32:
+    """Return a seed, an integer of 32 bits."""
+    if isinstance(value, bool) or int(value) != value or not 0 <= value < 2**32:
+        raise ValueError(f"{name} must be an integer from 0 to 2^32 - 1, got {value!r}")
+    return np.uint32(value)
+
+
 def param_dtypes(params: PyTree) -> tuple[Any, ...]:
     """Return the distinct dtypes of all parameters, which must be floating point."""
     leaves = jax.tree_util.tree_leaves_with_path(params)

@@ -71,6 +71,11 @@ def plan_sampling(
         raise ValueError(
             f"clients_per_round must be at most the number of clients in the store, {store.clients}, got {M}"
         )
+    if method.full_participation and store.clients != M:
+        raise ValueError(
+            f"clients_per_round must be all {store.clients} clients of the store, which this method needs in every "
+            f"round, got {M}"
+        )
     if weighting not in ("uniform", "examples"):
         raise ValueError(f"weighting must be 'uniform' or 'examples', got {weighting!r}")
     check_device_dtypes(store)

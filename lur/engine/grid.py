@@ -108,6 +108,8 @@ def init_cells(
         _checks.param_rate(name, np.array(values), params, steps=len(values))
         for name, values in zip(("client_lr", "server_lr"), zip(*pairs, strict=True), strict=True)
     )
+    for gamma, eta in pairs:  # the method's checks of their values, which are hidden from it inside jit
+        jax.eval_shape(lambda x, rates=(gamma, eta): method.init_server(x, *rates), params)
     count = (clients or 1) * len(pairs) * seeds
     if not fits_device(jax.eval_shape(method.init_client, params), count):
         raise ValueError(f"client states must fit into device memory in a grid, got {count} states of this method")

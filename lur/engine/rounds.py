@@ -72,7 +72,7 @@ def resident_rounds(
         clients = constrain_replicated(sample_clients(key, plan.N, plan.M), layout)
         sizes = data.offsets[clients + 1] - data.offsets[clients]
         weights = sizes if plan.weighting == "examples" else None
-        inputs = RoundInputs(clients, weights, clients, (data, key))
+        inputs = RoundInputs(clients, weights, clients, (data, key), (plan.M, plan.N))
         return method_round(method, state, inputs, layout, resident_batches(plan, view))
 
     return loop_rounds(one_round, state, None, program.capacity, rounds)
@@ -113,7 +113,7 @@ def host_rounds(
 
     def one_round(state: ServerState, data: HostRounds) -> tuple[ServerState, RoundInfo]:
         batches = (data.indices, data.examples, data.mask)
-        inputs = RoundInputs(batches, data.weights, data.clients, round_key(seed, state.round))
+        inputs = RoundInputs(batches, data.weights, data.clients, round_key(seed, state.round), (plan.M, plan.N))
         state, info = method_round(method, state, inputs, layout, batches_of)
         losses, norms = info.client_losses[: plan.M], info.client_norms[: plan.M]
         return state, info._replace(client_losses=losses, client_norms=norms)

@@ -136,6 +136,4 @@ def checked_rounds(rounds: int) -> int:
 
 def checked_seed(seed: int) -> np.uint32:
     """Return a seed, an integer of 32 bits."""
-    if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be an integer from 0 to 2^32 - 1, got {seed!r}")
-    return np.uint32(seed)
+    return _checks.seed("seed", seed)

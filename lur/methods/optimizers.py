@@ -42,6 +42,22 @@ Optimizer = Callable[[Any], optax.GradientTransformation] | optax.GradientTransf
 BiasCorrection = Literal["none", "adam", "tff"]
 
 
+def checked_optimizer(name: str, optimizer: Optimizer) -> Optimizer:
+    """Return the optimiser, or raise a ValueError if it is no optax optimiser."""
+    made: Any = optimizer
+    if callable(optimizer):
+        try:
+            made = optimizer(1.0)
+        except TypeError as error:
+            made = error
+    if not isinstance(made, optax.GradientTransformation):
+        raise ValueError(
+            f"{name} must be an optax optimiser, as a function of its learning rate (optax.sgd) or built with rate 1 "
+            f"(optax.sgd(1.0)), got {optimizer!r}" + (f": {made}" if isinstance(made, TypeError) else "")
+        )
+    return optimizer
+
+
 def optimizer_init(optimizer: Optimizer, rate: Float[Array, ""], params: PyTree) -> PyTree:
     """Return the optimiser's initial state."""
     is_built = isinstance(optimizer, optax.GradientTransformation)
@@ -64,7 +80,7 @@ def optimizer_step(
         return optax.apply_updates(params, updates), state
 
 
-def add_scaled(x: PyTree, scalar: Float[Array, ""], y: PyTree) -> PyTree:
+def add_scaled(x: PyTree, scalar: Float[Array, ""] | float, y: PyTree) -> PyTree:
     """Return x + scalar * y in the dtype of each leaf of x, computed in at least float32."""
 
     def add(x: Array, y: Array) -> Array:
