@@ -18,7 +18,8 @@ def config(
     """Print the configuration of a run as TOML, including the task's settings: lur config digits
 
     Args:
-        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as
+            my_module:task.
         config: A TOML file to start from.
         run_dir: A run folder to start from.
     """

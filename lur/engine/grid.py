@@ -109,7 +109,7 @@ def init_cells(
         for name, values in zip(("client_lr", "server_lr"), zip(*pairs, strict=True), strict=True)
     )
     for gamma, eta in pairs:  # the method's checks of their values, which are hidden from it inside jit
-        jax.eval_shape(partial(method.init_server, client_lr=gamma, server_lr=eta), params)
+        jax.eval_shape(lambda x, rates=(gamma, eta): method.init_server(x, *rates), params)
     count = (clients or 1) * len(pairs) * seeds
     client_state = jax.eval_shape(lambda params: method.init_client(params), params)  # tuples have no weak references
     if not fits_device(client_state, count):

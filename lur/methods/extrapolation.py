@@ -47,8 +47,8 @@ class TwoRates(NamedTuple):
         x, gamma = broadcast.params, broadcast.client_lr
         first, second = x if self.extrapolate == "models" else (x, x)
         output = self.client_update(broadcast._replace(params=first), client_state, batches)
-        update = self.client_update(Broadcast(second, 2 * gamma), client_state, batches).update
-        pair = (output.update, update)
+        twice = broadcast._replace(params=second, client_lr=2 * gamma)
+        pair = (output.update, self.client_update(twice, client_state, batches).update)
         return output._replace(update=pair if self.extrapolate == "models" else extrapolate_to_zero(*pair))
 
 

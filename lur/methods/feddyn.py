@@ -34,7 +34,7 @@ from lur import _checks
 from lur.methods.decay import Plateau
 from lur.methods.local_steps import local_batches
 from lur.methods.method import Batches, Broadcast, ClientOutput, Cohort, Method, RoundInfo, ServerState, tree_norm
-from lur.methods.optimizers import Optimizer, add_scaled, optimizer_init, optimizer_step
+from lur.methods.optimizers import Optimizer, add_scaled, checked_optimizer, optimizer_init, optimizer_step
 from lur.methods.server import InitServer, ServerUpdate
 
 
@@ -109,6 +109,7 @@ def feddyn(
       decay: see `lur.local_update`.
     """
     K, alpha = _checks.positive_integer("local_steps", local_steps), _checks.positive_number("alpha", alpha)
+    server, client = checked_optimizer("server", server), checked_optimizer("client", client)
     return Method(
         InitServer(server, decay, K, method_state=optax.tree.zeros_like),
         FedDynClient(loss_fn, K, alpha, client),

@@ -28,7 +28,7 @@ from lur import _checks
 from lur.methods.decay import Plateau
 from lur.methods.local_steps import local_batches
 from lur.methods.method import Batches, Broadcast, ClientOutput, Method
-from lur.methods.optimizers import Optimizer, add_scaled, optimizer_init, optimizer_step
+from lur.methods.optimizers import Optimizer, add_scaled, checked_optimizer, optimizer_init, optimizer_step
 from lur.methods.server import InitServer, ServerUpdate
 
 
@@ -90,6 +90,7 @@ def fedsplit(
       decay: see `lur.local_update`.
     """
     K, s = _checks.positive_integer("local_steps", local_steps), _checks.positive_number("prox_step", prox_step)
+    server, client = checked_optimizer("server", server), checked_optimizer("client", client)
     return Method(
         InitServer(server, decay, K),
         FedSplitClient(loss_fn, K, s, client),

@@ -156,6 +156,11 @@ def broadcast_params(state: ServerState) -> Broadcast:
     return Broadcast(state.params, state.client_lr)
 
 
+def broadcast_method_state(state: ServerState) -> Broadcast:
+    """Return the broadcast of a method that sends all of its state at the server too."""
+    return Broadcast(state.params, state.client_lr, state.method_state)
+
+
 def broadcast_model(state: ServerState) -> PyTree:
     """Return the model of a method that trains one model, which the server broadcasts."""
     return state.params

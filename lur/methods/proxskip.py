@@ -10,9 +10,8 @@ each iteration all clients do ::
     h_i = h_i + p / gamma (x_i - x^_i)
 
 One round is one iteration. The server flips the coin, from its key and the round, and keeps the mean of the last
-communication, which is the trained model. A client learns from the next broadcast what the coin said, and renews
-x_i and h_i then; so the state of a client is x^_i, and h_i before the last line above. The simulation forms the mean in
-every round, and drops it where the coin says so.
+communication, which is the trained model. A client learns what the coin said from the next broadcast, and does the last
+two lines then. The mean is formed in every round, and dropped where the coin says so.
 
 The minimiser of the mean loss is the fixed point, with :math:`h_i = \nabla f_i(x)`. All clients take part in every
 iteration. With weights, the mean and the minimised loss are the weighted ones.
@@ -53,7 +52,7 @@ class ProxSkipClientState(NamedTuple):
 
     Attributes:
       model: the local model x^_i.
-      control: the control variate h_i, before what the last coin adds to it.
+      control: the control variate h_i, before the last coin renews it.
     """
 
     model: PyTree
@@ -66,7 +65,7 @@ def init_client(params: PyTree) -> ProxSkipClientState:
 
 
 class InitProxSkip(NamedTuple):
-    """``init(params, client_lr, server_lr) -> ServerState``, before the first round.
+    """``init(params, client_lr, server_lr) -> ServerState``.
 
     Attributes:
       seed: of the coins.
@@ -77,9 +76,9 @@ class InitProxSkip(NamedTuple):
     def __call__(self, params: PyTree, client_lr: Any, server_lr: Any) -> ServerState:
         if _checks.is_concrete(server_lr) and server_lr != 1:
             raise ValueError(f"server_lr must be 1 with ProxSkip, whose server takes the mean, got {server_lr}")
-        state = InitServer(optax.sgd, None, 1, divides_by_client_lr=True)(params, client_lr, server_lr)
+        state = InitServer(optax.sgd, None, None, divides_by_client_lr=True)(params, client_lr, server_lr)
         key = jax.random.key_data(jax.random.key(np.uint32(self.seed), impl="threefry2x32"))
-        gamma = jnp.array(state.client_lr.reshape(()))  # a copy: the state must not hold one array twice if donated
+        gamma = jnp.array(state.client_lr)  # a copy: a donated state must not hold one array twice
         return state._replace(method_state=ProxSkipServerState(key, jnp.zeros((), bool), gamma))
 
 
@@ -128,7 +127,7 @@ class ProxSkipServer(NamedTuple):
         coin = jax.random.bernoulli(key, jnp.float32(self.probability))  # float32: the same coin in any precision
         new, info = ServerUpdate(optax.sgd, None)(state, update, cohort)
         params = jax.tree.map(partial(jnp.where, coin), new.params, state.params)
-        method_state = own._replace(communicated=coin, client_lr=state.client_lr.reshape(()))
+        method_state = own._replace(communicated=coin, client_lr=state.client_lr)
         return new._replace(params=params, method_state=method_state), info
 
 

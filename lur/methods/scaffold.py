@@ -36,8 +36,18 @@ from jaxtyping import Array, Float, PyTree
 from lur import _checks
 from lur.methods.decay import Plateau
 from lur.methods.local_steps import full_gradient, local_batches
-from lur.methods.method import Batches, Broadcast, ClientOutput, Cohort, Method, RoundInfo, ServerState, tree_norm
-from lur.methods.optimizers import Optimizer, add_scaled
+from lur.methods.method import (
+    Batches,
+    Broadcast,
+    ClientOutput,
+    Cohort,
+    Method,
+    RoundInfo,
+    ServerState,
+    broadcast_method_state,
+    tree_norm,
+)
+from lur.methods.optimizers import Optimizer, add_scaled, checked_optimizer
 from lur.methods.server import InitServer, ServerUpdate
 
 Option = Literal["I", "II"]
@@ -82,11 +92,6 @@ def shares_of_steps(gammas: Float[Array, "K"], batches: Batches) -> Float[Array,
     return shares / shares.sum()
 
 
-def broadcast_with_method_state(state: ServerState) -> Broadcast:
-    """Return the broadcast of a method that sends all of `ServerState.method_state` as well."""
-    return Broadcast(state.params, state.client_lr, state.method_state)
-
-
 class ScaffoldServer(NamedTuple):
     """The server's step, and that of its control variate c.
 
@@ -123,7 +128,7 @@ def scaffold(
       server: the server optimiser of x, see `lur.local_update`. The paper's is SGD; eta is its eta_g.
       decay: see `lur.local_update`.
     """
-    K = _checks.positive_integer("local_steps", local_steps)
+    K, server = _checks.positive_integer("local_steps", local_steps), checked_optimizer("server", server)
     if option not in ("I", "II"):
         raise ValueError(f"option must be 'I' or 'II', got {option!r}")
     return Method(
@@ -132,5 +137,5 @@ def scaffold(
         ScaffoldServer(ServerUpdate(server, decay)),
         K,
         init_client=optax.tree.zeros_like,
-        broadcast=broadcast_with_method_state,
+        broadcast=broadcast_method_state,
     )

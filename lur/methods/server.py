@@ -27,14 +27,14 @@ class InitServer(NamedTuple):
     Attributes:
       optimizer: the server optimiser.
       decay: the decay rule, or None.
-      local_steps: K, for client rates given per local step.
+      local_steps: K, for client rates given per local step; None if the method takes one rate only.
       method_state: ``(params) -> ServerState.method_state``; () for most methods.
       divides_by_client_lr: whether gamma = 0 is refused.
     """
 
     optimizer: Optimizer
     decay: Plateau | None
-    local_steps: int
+    local_steps: int | None
     method_state: Callable[[PyTree], PyTree] = no_client_state
     divides_by_client_lr: bool = False
 
