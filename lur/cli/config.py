@@ -27,7 +27,8 @@ def config(
     from lur.training.experiment import load_task
 
     requested = requested_config(task, config, run_dir, configuration)
-    resolved = resolve_config(requested, load_task(requested).settings)
+    loaded = load_task(requested)
+    resolved = resolve_config(requested, loaded.settings, loaded.store.clients)
     write_json(json, resolved)
     if json is None:
         print(to_toml(resolved), end="")

@@ -57,6 +57,18 @@ class RunConfig:
     ] = None
     extrapolate: Annotated[Literal["models", "updates"] | None, "What extrapolation extrapolates."] = None
     prox: Annotated[float | None, "rho: strength of the pull towards the broadcast model (FedProx)."] = None
+    alpha: Annotated[float | None, "Strength of the regularisation (FedDyn)."] = None
+    prox_step: Annotated[float | None, "s: step of the proximal operator (FedSplit)."] = None
+    option: Annotated[Literal["I", "II"] | None, "How clients renew their control variates (SCAFFOLD)."] = None
+    probability: Annotated[float | None, "Probability of a communication (ProxSkip)."] = None
+    optimizer: Annotated[str | None, "Base optimiser (Mime, MimeLite), of the names of --client."] = None
+    inner_state: Annotated[
+        Literal["keep", "reset"] | None, "Whether clients keep the state of their optimiser between rounds (DiLoCo)."
+    ] = None
+    momentum: Annotated[float | None, "Momentum of the clients' SGD (FedNova)."] = None
+    epsilon: Annotated[float | None, "Added to the squared norm of the mean update (FedExP)."] = None
+    query: Annotated[Literal["separate", "reuse"] | None, "Mini-batch of the outer loss (MAML)."] = None
+    order: Annotated[int | None, "2 differentiates through the local steps, 1 does not (MAML)."] = None
     method_options: Annotated[
         str | None, "Options of the method that have no flag of their own, such as beta=0.3,mode=fast."
     ] = None
@@ -149,7 +161,7 @@ class RunConfig:
                 raise ValueError(f"{name} must be left out with epochs, which decide K per client, got {value}")
         if self.theta is not None and self.local_steps is not None:
             raise ValueError(f"local_steps must be left out with theta, which has K weights, got {self.local_steps}")
-        for name in ("server", "client"):
+        for name in ("server", "client", "optimizer"):
             if getattr(self, name) is not None:
                 check_optimizer(name, getattr(self, name))
 
@@ -158,7 +170,10 @@ FIELD_TYPES = get_type_hints(RunConfig)
 """Type of each field of a `RunConfig`."""
 FIELD_DESCRIPTIONS = {name: get_args(hint)[1] for name, hint in get_type_hints(RunConfig, include_extras=True).items()}
 """Description of each field of a `RunConfig`."""
-METHOD_OPTIONS = ("theta", "local_steps", "send", "loss_on", "extrapolate", "prox")
+METHOD_OPTIONS = (
+    "theta", "local_steps", "send", "loss_on", "extrapolate", "prox", "alpha", "prox_step", "option", "probability",
+    "optimizer", "inner_state", "momentum", "epsilon", "query", "order",
+)  # fmt: skip
 """Options of methods: arguments of a method's factory. None leaves the method its default."""
 POSITIVE = (
     "rounds",
@@ -207,12 +222,13 @@ class ResolvedRun(RunConfig):
     batch_size: int = field(kw_only=True)
 
 
-def resolve_config(config: RunConfig, settings: Any) -> ResolvedRun:
+def resolve_config(config: RunConfig, settings: Any, clients: int | None = None) -> ResolvedRun:
     """The configuration with the task's and the method's settings in place of what was left open.
 
     Args:
       config: what was asked for.
       settings: `lur.tasks.Settings` of the task.
+      clients: number of clients of its store, which take part in every round of some methods.
 
     Returns:
       The resolved configuration. Resolving it again changes nothing.
@@ -221,7 +237,7 @@ def resolve_config(config: RunConfig, settings: Any) -> ResolvedRun:
 
     defaults = {name: getattr(settings, name) for name in ("client_lr", "server_lr", "clients_per_round", "batch_size")}
     asked = {name: value for name, value in asdict(config).items() if value is not None}
-    return ResolvedRun(**(defaults | asked | method_settings(config, settings)))
+    return ResolvedRun(**(defaults | asked | method_settings(config, settings, clients)))
 
 
 def with_changes(config: RunConfig, **changes: Any) -> RunConfig:

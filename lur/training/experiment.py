@@ -80,7 +80,7 @@ def resolve(config: RunConfig, task: Task) -> Experiment:
       config: what was asked for.
       task: the loaded task, see `load_task`.
     """
-    resolved = resolve_config(config, task.settings)
+    resolved = resolve_config(config, task.settings, task.store.clients)
     shapes = jax.eval_shape(task.init, jax.random.key(0))
     M, is_linear = resolved.clients_per_round, task.linear is not None
     layout, reason = choose_layout(shapes, M, resolved.layout, linear=is_linear)

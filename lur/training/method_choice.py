@@ -16,7 +16,7 @@ import optax
 from lur import theta as thetas
 from lur.methods import decay
 from lur.methods.method import Method
-from lur.methods.optimizers import CLIENT_OPTIMIZERS, SERVER_OPTIMIZERS, Optimizer
+from lur.methods.optimizers import CLIENT_OPTIMIZERS, SERVER_OPTIMIZERS, Optimizer, checked_optimizer
 from lur.methods.registry import METHODS, MethodEntry
 from lur.tasks.task import Settings
 from lur.training.configuration import METHOD_OPTIONS, ResolvedRun, RunConfig, did_you_mean
@@ -52,7 +52,7 @@ class MethodChoice(NamedTuple):
         """The names of its options."""
         steps = ["local_steps"] if self.takes("local_steps") else []
         kept = [each.name for each in self.arguments.values() if each.kind is not each.VAR_KEYWORD]
-        return steps + [name for name in kept if name not in ("loss_fn", *LOCAL_STEPS)]
+        return steps + [name for name in kept if name not in ("loss_fn", "seed", *LOCAL_STEPS)]
 
 
 def choose_method(config: RunConfig) -> MethodChoice:
@@ -82,14 +82,22 @@ def method_named(name: str) -> MethodChoice:
     )
 
 
-def method_settings(config: RunConfig, settings: Settings) -> dict[str, Any]:
-    """The values, in a resolved configuration, of the fields that concern the method alone."""
+def method_settings(config: RunConfig, settings: Settings, clients: int | None) -> dict[str, Any]:
+    """The values, in a resolved configuration, of the fields that depend on the method.
+
+    Args:
+      config: what was asked for.
+      settings: those of the task.
+      clients: number of clients of its store.
+    """
     choice = choose_method(config)
     filled: dict[str, Any] = {"server": config.server}
     if config.server is None and "server" in choice.arguments:
         own = choice.arguments["server"].default
         filled["server"] = settings.server if own in (optax.sgd, inspect.Parameter.empty) else None
     if choice.entry is not None:
+        if choice.entry.full_participation and config.clients_per_round is None and clients is not None:
+            filled["clients_per_round"] = clients
         filled |= {name: value for name, value in choice.entry.defaults.items() if getattr(config, name) is None}
     K = settings.local_steps if config.local_steps is None else config.local_steps
     if config.epochs is not None or not choice.takes("local_steps"):
@@ -116,7 +124,7 @@ def make_method(loss_fn: Callable[..., Any], config: ResolvedRun, epoch_steps: i
     """
     choice = choose_method(config)
     options = {name: getattr(config, name) for name in METHOD_OPTIONS if name not in ("theta", "local_steps")}
-    options |= {name: optimizer_of(name, getattr(config, name)) for name in ("server", "client")}
+    options |= {name: optimizer_of(name, getattr(config, name)) for name in ("server", "client", "optimizer")}
     options["decay"] = None if config.decay == "off" else decay_rule(config)
     options = {name: value for name, value in options.items() if value is not None}
     options |= parse_options(config.method_options or "")
@@ -132,6 +140,8 @@ def make_method(loss_fn: Callable[..., Any], config: ResolvedRun, epoch_steps: i
     for name in LOCAL_STEPS:
         if name in choice.arguments:
             options[name] = config.local_steps if epoch_steps is None else epoch_steps
+    if "seed" in choice.arguments:
+        options["seed"] = config.seed
     return choice.factory(loss_fn, **options)
 
 
@@ -154,10 +164,7 @@ def optimizer_of(field: str, name: str | None) -> Optimizer | None:
     if name is None:
         return None
     if ":" in name:
-        optimizer = load_attribute(name)
-        if not (callable(optimizer) or isinstance(optimizer, optax.GradientTransformation)):
-            raise ValueError(f"{name}: expected an optax optimiser, got {type(optimizer).__name__}")
-        return optimizer
+        return checked_optimizer(field, load_attribute(name))
     return (SERVER_OPTIMIZERS if field == "server" else CLIENT_OPTIMIZERS)[name]
 
 

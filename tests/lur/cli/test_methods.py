@@ -33,7 +33,8 @@ def counting(loss_fn, local_steps, scale=1.0, server=optax.sgd):
     """One gradient step, by a client that counts its rounds and sends scale times its gradient."""
     def client_update(broadcast, count, batches):
         loss, gradient = jax.value_and_grad(loss_fn)(broadcast.params, batches.first())
-        return lur.ClientOutput(jax.tree.map(lambda leaf: scale * (1 + count).astype(leaf.dtype) * leaf, gradient), count + 1, loss)
+        update = jax.tree.map(lambda leaf: scale * (1 + count).astype(leaf.dtype) * leaf, gradient)
+        return lur.ClientOutput(update, count + 1, loss)
 
     return lur.Method(InitServer(server, None, local_steps), client_update, ServerUpdate(server, None), local_steps,
                       init_client=lambda params: jnp.zeros((), jnp.int32))
@@ -115,7 +116,7 @@ def test_optimisers_of_the_tables_step_and_compare_by_value():
         (["--method", "minibatch_sgd", "--local-steps", "3"], "local_steps must be 1 with the method minibatch_sgd"),
         (["--client", "adm"], "did you mean adam?"),
         (["--server", "optax:lionn"], "optax:lionn: optax has no attribute lionn; did you mean lion"),
-        (["--server", "optax:__version__"], "optax:__version__: expected an optax optimiser, got str"),
+        (["--server", "optax:__version__"], "server must be an optax optimiser"),
         (["--method-options", "beta=1"], "beta is no option of the method local_update, got 1; the nearest it has is"),
         (["--method-options", "beta"], "method_options must be name=value,name=value, got 'beta'"),
         (["--method", "none_such:factory"], "none_such:factory: expected a module none_such in the current folder"),
