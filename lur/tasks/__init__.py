@@ -1,4 +1,4 @@
-"""The seven tasks by name. Loading a task imports its module; importing `lur.tasks` imports no model and no reader."""
+"""The tasks by name. Loading a task imports its module; importing `lur.tasks` imports no model and no reader."""
 
 import difflib
 from dataclasses import replace
@@ -12,7 +12,18 @@ from lur.tasks.task import Task as Task
 if TYPE_CHECKING:
     from lur.data.store import Store
 
-NAMES = ("femnist", "cifar100", "shakespeare", "stackoverflow_nwp", "stackoverflow_tp", "quadratic", "digits")
+NAMES = (
+    "femnist",
+    "cifar100",
+    "shakespeare",
+    "stackoverflow_nwp",
+    "stackoverflow_tp",
+    "quadratic",
+    "digits",
+    "sinusoid",
+)
+GENERATED_SPLITS = ("quadratic", "sinusoid")
+"""Tasks that are generated with their splits, and take no store."""
 
 
 TEST_FRACTION = 0.2
@@ -49,10 +60,12 @@ def load(
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
         raise ValueError(f"task must be one of {', '.join(NAMES)}, got {name!r}{hint}")
     module = import_module(f"lur.tasks.{name}")
-    if name == "quadratic":
-        if test is not None or test_fraction or held_out:
-            raise ValueError("test, test_fraction and held_out are not for quadratic, whose examples are its problem")
-        return module.task(**options, **({} if store is None else {"store": store}))
+    if name in GENERATED_SPLITS:
+        if store is not None or test is not None or test_fraction or held_out:
+            raise ValueError(
+                f"store, test, test_fraction and held_out are not for {name}, which is generated with its splits"
+            )
+        return module.task(**options)
     if test is not None and test_fraction is not None:
         raise ValueError(f"test_fraction must be left out with test, got {test_fraction}")
     if store is None:

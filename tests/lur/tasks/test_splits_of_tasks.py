@@ -87,5 +87,21 @@ def test_mistakes():
         tasks.load("digits", test_fraction=1.5)
     with pytest.raises(ValueError, match="fraction must be between 0 and 1"):
         tasks.load("digits", held_out=-0.5)
-    with pytest.raises(ValueError, match="are not for quadratic"):
+    with pytest.raises(ValueError, match="are not for quadratic, which is generated with its splits"):
         tasks.load("quadratic", test_fraction=0.5)
+
+
+def test_waves_are_sines_and_splits_are_of_different_clients():
+    task = tasks.load("sinusoid", clients=8, held_out_clients=5, shots=4, seed=2)
+    assert [int(size) for size in task.held_out.sizes] == [4] * 5
+    assert not ids(task.store) & ids(task.held_out)
+    for part, other in ((task.store, task.test), (task.held_out, task.held_out_test)):
+        for i in clients_in(other, part):
+            own, test = part.client(i), other.client(i)
+            x, y = (np.concatenate([own[name], test[name]]).astype(float) for name in ("x", "y"))
+            waves = np.stack([np.sin(x), np.cos(x)], axis=1)  # a sin(x - phi) lies in their span
+            (s, c), *_ = np.linalg.lstsq(waves, y, rcond=None)
+            np.testing.assert_allclose(waves @ [s, c], y, atol=1e-5)
+            assert 0.1 <= np.hypot(s, c) <= 5
+            assert c <= 1e-6  # a phase from 0 to pi
+            assert not {*own["x"].tolist()} & {*test["x"].tolist()}
