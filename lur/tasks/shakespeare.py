@@ -17,6 +17,11 @@ CLIENTS = 200
 LENGTH = 80
 
 
+def built_in_store(clients: int | None = None, heterogeneity: float = 1.0, seed: int = 0) -> Store:
+    """Return the built-in data; the arguments are those of `task`."""
+    return generated_store("shakespeare", CLIENTS if clients is None else clients, heterogeneity, seed)
+
+
 def task(
     store: Store | None = None,
     *,
@@ -37,6 +42,6 @@ def task(
       positions: which positions count in the loss, see `lur.tasks.language`.
     """
     if store is None:
-        store = generated_store("shakespeare", CLIENTS if clients is None else clients, heterogeneity, seed)
+        store = built_in_store(clients, heterogeneity, seed)
     store = prepared_store("shakespeare", store, prepare.shakespeare)
     return language_task("shakespeare", store, shakespeare_model(dtype=dtype), LENGTH, SETTINGS, positions)
