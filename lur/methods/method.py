@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from lur import _checks
 from lur.methods.by_value import by_value
+from lur.methods.compiled import jit_per_settings
 from lur.parallel.client_states import population, repeat_for_clients
 from lur.parallel.clients import ClientResults, mean_over_clients
 from lur.parallel.layouts import Layout, parse_layout
@@ -288,7 +289,7 @@ class Method(NamedTuple):
         weights = None if weights is None else _checks.client_weights(weights, M, state.server_lr.dtype)
         clients = _checks.client_indices(clients, M, population(state.clients))
         inputs = RoundInputs(batches, weights, clients)
-        return block_if_cpu_mesh(_compiled_round(self, state, inputs, parse_layout(layout), given_batches))
+        return block_if_cpu_mesh(_compiled_round(self, parse_layout(layout), given_batches, state, inputs))
 
     def client(self, params: PyTree, batches: PyTree, gamma: Any) -> tuple[PyTree, Float[Array, ""]]:
         """Return the update and the loss before training of one client without state, from (K, B) mini-batches.
@@ -339,7 +340,11 @@ def method_round(
     )
 
 
-_compiled_round = jax.jit(method_round, static_argnames=("method", "layout", "batches_of"))
+@jit_per_settings(3)
+def _compiled_round(
+    method: Method, layout: Layout, batches_of: BatchesOf, state: ServerState, inputs: RoundInputs
+) -> tuple[ServerState, RoundInfo]:
+    return method_round(method, state, inputs, layout, batches_of)
 
 
 def tree_norm(tree: PyTree, dtype: Any) -> Float[Array, ""]:

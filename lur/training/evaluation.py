@@ -7,7 +7,6 @@ several processes, each evaluates its share of the clients.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from jaxtyping import PyTree
 
 from lur.data.gather import gather
 from lur.data.prefetch import prefetched
+from lur.methods.compiled import jit_per_settings
 from lur.parallel.processes import gather_from_processes
 from lur.tasks.task import Task
 
@@ -61,8 +61,7 @@ def evaluate_cells(task: Task, params: PyTree, batch: int = 512) -> list[Evaluat
     return _evaluate(_cells_batch_totals, task, params, None, batch)
 
 
-@partial(jax.jit, static_argnames=("outcomes", "eval_view"))
-def _batch_totals(outcomes: Any, eval_view: Any, params: PyTree, examples: Any, weights: Any) -> Any:
+def batch_totals(outcomes: Any, eval_view: Any, params: PyTree, examples: Any, weights: Any) -> Any:
     """Weighted loss, right answers and answers of a batch; examples of weight 0 are padding."""
     batch = outcomes(params, eval_view(examples))
     w = weights.astype(batch.loss.dtype)
@@ -71,14 +70,17 @@ def _batch_totals(outcomes: Any, eval_view: Any, params: PyTree, examples: Any, 
     return (w * loss).sum(), (real * batch.correct).sum(), (real * batch.answers).sum()
 
 
-@partial(jax.jit, static_argnames=("outcomes", "eval_view"))
+_batch_totals = jit_per_settings(2)(batch_totals)
+
+
+@jit_per_settings(2)
 def _cells_batch_totals(outcomes: Any, eval_view: Any, params: PyTree, examples: Any, weights: Any) -> Any:
-    """`_batch_totals` of many models, stacked along a leading axis."""
-    return jax.vmap(lambda model: _batch_totals(outcomes, eval_view, model, examples, weights))(params)
+    """`batch_totals` of many models, stacked along a leading axis."""
+    return jax.vmap(lambda model: batch_totals(outcomes, eval_view, model, examples, weights))(params)
 
 
 def _evaluate(
-    batch_totals: Callable[..., Any], task: Task, params: PyTree, clients: Sequence[int] | None, batch: int
+    compiled_totals: Callable[..., Any], task: Task, params: PyTree, clients: Sequence[int] | None, batch: int
 ) -> list[Evaluation]:
     """The totals of all batches, of one model or of many, as evaluations."""
     store = task.store
@@ -98,7 +100,7 @@ def _evaluate(
 
     totals, examples = np.zeros((3, 1)), 0
     for data, weights in prefetched(read, _weighted_rows(store.offsets, local, batch)):
-        part = batch_totals(task.outcomes, task.eval_view, params, data, weights * len(local))
+        part = compiled_totals(task.outcomes, task.eval_view, params, data, weights * len(local))
         totals = totals + np.asarray(part, np.float64).reshape(3, -1)
         examples += int((weights > 0).sum())
     totals, examples = gather_from_processes(totals).sum(0), int(gather_from_processes(np.array(examples)).sum())
