@@ -140,6 +140,8 @@ def import_store(
 ) -> Store:
     """Read a file into a new store; an error leaves no store behind.
 
+    A client without examples cannot be trained on: it is left out and counted in ``about["empty_clients"]``.
+
     Args:
       format: the format of the file.
       path: the file, or an archive with it; for ``tfds`` also the name of a dataset.
@@ -172,11 +174,19 @@ def import_store(
             }
         with StoreWriter(store, about) as out:
             total = reader.total(file, options)
+            empty = 0
             for done, (id, examples) in enumerate(reader.clients(file, options), start=1):
-                if done == 1:
-                    out.about["dataset"] = dataset_of(set(examples))
-                out.add(id, examples)
+                if not examples:
+                    empty += 1
+                else:
+                    if not out.clients:
+                        out.about["dataset"] = dataset_of(set(examples))
+                    out.add(id, examples)
                 report(done, total)
+            if empty:
+                out.about["empty_clients"] = empty
+            if empty and not out.clients:
+                raise StoreError(f"{path}: expected at least one client with examples, found {empty} without")
     return open_store(store)
 
 
