@@ -108,9 +108,10 @@ def test_a_prepared_store_stays_one_of_windows(tmp_path):
 def test_a_file_of_leaf_trains(lur, tmp_path):
     status, out, _ = lur("data", "import", "leaf", two_roles(tmp_path / "a.json"), "leaf.store")
     assert (status, out) == (0, "leaf.store: 2 clients, 6 examples\n")
-    options = ["--rounds", 2, "--clients-per-round", 2, "--batch-size", 3, "--theta", "1:2"]
-    status, out, err = lur("train", "shakespeare", "--store", "leaf.store", *options, "--out", "run", "--quiet")
-    assert (status, out, err) == (0, "", "")
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert np.isfinite(result["loss"])
-    assert result["examples"] == 6
+    options = ["--rounds", 1, "--clients-per-round", 2, "--batch-size", 3, "--theta", "1:1"]
+    status, out, err = lur("train", "shakespeare", "--store", "leaf.store", *options, "--run-dir", "run", "--quiet")
+    assert err == ""
+    assert (status, out) == (0, "")
+    [evaluation] = [json.loads(line) for line in (tmp_path / "run" / "evaluation.jsonl").read_text().splitlines()]
+    assert np.isfinite(evaluation["f"])
+    assert 0 <= evaluation["accuracy"] <= 1
