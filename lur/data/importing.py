@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from lur.data.file_facts import open_regular
 from lur.data.readers import fedjax_sqlite, leaf_json, samples, tff_hdf5, tff_sqlite
 from lur.data.readers.archive import extracted
 from lur.data.store import Store, StoreError, open_store
@@ -212,5 +213,8 @@ def unpacked_file(path: Path, reader: Reader, split: str) -> Iterator[Path]:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in constant memory."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with open_regular(path, follow=True) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise StoreError(f"{path}: expected a readable file, {error}") from error

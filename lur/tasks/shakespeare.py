@@ -1,7 +1,7 @@
 """`shakespeare`: predict the next character with two LSTM layers over sequences of 80; a client is a role of a play.
 
-A store of TensorFlow Federated has speeches, and the model predicts every character of them. A store of LEAF has windows
-of 80 characters, one window for every character that follows, and the model predicts that one character only.
+A store of TensorFlow Federated has speeches, and the model predicts every character of them. A store of LEAF has
+windows of 80 characters, and the model predicts only the character that follows each window.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def task(
         store = generated_store("shakespeare", CLIENTS if clients is None else clients, heterogeneity, seed)
     is_leaf = has_windows(store)
     if is_leaf and positions != "tokens":
-        raise ValueError(f"positions must be 'tokens' for LEAF's windows, which have one target each, got {positions!r}")
+        raise ValueError(f"positions must be 'tokens' for LEAF's windows, of one target each, got {positions!r}")
     prepare_store = prepare.next_character if is_leaf else prepare.shakespeare
     store = prepared_store(LEAF if is_leaf else "shakespeare", store, prepare_store)
     model = shakespeare_model(dtype=dtype)

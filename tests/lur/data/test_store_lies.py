@@ -1,13 +1,14 @@
 """Stores that lie, by the hundred: refused in a sentence, or the same run as the store that is described honestly.
 
 A lie is an edit of the files or the manifest of a store without checksums, as a stranger's store may be, so nothing but
-the layout can give it away; or of a store with checksums, where only what changes no number may be opened. Where a store with an edit is opened, its
-numbers are compared with those that the files hold when they are read here by hand, without lur.
+the layout can give it away; or of a store with checksums, where only what changes no number may be opened. Where a
+store with an edit is opened, its numbers are compared with those in its files, read here by hand, without lur.
 """
 
 import json
 import shutil
 from collections import Counter
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +56,7 @@ def files_by_hand(folder):
 
     def rows(name, dtype):
         values, offsets = array(f"{name}.bin", dtype), array(f"{name}.offsets.bin", "int64").tolist()
-        return [values[start:stop] for start, stop in zip(offsets[:-1], offsets[1:], strict=True)]
+        return [values[start:stop] for start, stop in pairwise(offsets)]
 
     ids = [row.tobytes().decode() for row in rows("ids", "uint8")]
     offsets = array("offsets.bin", "int64").tolist()
@@ -149,7 +150,7 @@ def lie_about_names(folder, manifest, rng):
         case 3:
             manifest[str(rng.choice(["format", "version", "features", "about"]))] = value(rng)
         case 4:
-            manifest["features"] = {name: manifest["features"][name] for name in rng.permutation([*"x label".split()])}
+            manifest["features"] = {name: manifest["features"][name] for name in rng.permutation([*["x", "label"]])}
 
 
 def lie_in_bytes(folder, manifest, rng):
@@ -203,11 +204,14 @@ def attack(tmp_path, count, seed, sealed):
             path.read_bytes() != before[path.name] for path in folder.glob("*.bin")
         )
         (folder / "manifest.json").write_text(json.dumps(manifest))
+        store, refusal = None, ""
         try:
             store = open_store(folder)
         except StoreError as error:
-            assert str(folder) in str(error)
-            assert "expected" in str(error)
+            refusal = str(error)
+        if store is None:
+            assert str(folder) in refusal
+            assert "expected" in refusal
             counts["refused"] += 1
         else:
             assert_same_numbers(store, files_by_hand(honest.path if sealed else folder))
@@ -220,7 +224,7 @@ def attack(tmp_path, count, seed, sealed):
 
 
 def in_the_same_run(store, folder):
-    """An opened store gives the same run in device memory, on the host and from a copy in memory, or an error in all."""
+    """An opened store gives the same run on the device, on the host and from a copy in memory, or an error in all."""
     copy = lur.data.in_memory(files_as_clients(folder, store))
     results = []
     for one, data in ((store, None), (store, "host"), (copy, None)):

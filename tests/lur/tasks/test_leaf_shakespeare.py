@@ -101,7 +101,7 @@ def test_a_prepared_store_stays_one_of_windows(tmp_path):
     params = jax.eval_shape(again.init, jax.random.key(0))
     batch = again.eval_view({"tokens": np.ones((2, 81), np.uint8)})
     assert jax.eval_shape(again.outcomes, params, batch).answers.shape == (2,)
-    with pytest.raises(ValueError, match="positions must be 'tokens' for LEAF's windows, .* got 'all'"):
+    with pytest.raises(ValueError, match=r"positions must be 'tokens' for LEAF's windows, .* got 'all'"):
         tasks.load("shakespeare", store=task.store, positions="all")
 
 
