@@ -20,6 +20,7 @@ from lur.data.prefetch import prefetched
 from lur.data.sampling import client_key, round_key, with_replacement
 from lur.data.splits import clients_in
 from lur.data.store import Store
+from lur.methods.compiled import jit_per_settings
 from lur.methods.optimizers import Optimizer, optimizer_init, optimizer_step
 from lur.parallel.layouts import choose_layout
 from lur.tasks.task import Task
@@ -170,7 +171,7 @@ def _draw(keys: Key[Array, "clients"], sizes: Int[Array, "clients"], K: int, B: 
     return jax.vmap(lambda key, n: with_replacement(key, n, K, B).positions)(keys, sizes)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
+@jit_per_settings(6)
 def _adapt_and_test(
     loss_fn: Any,
     view: Any,

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int, PyTree
 from lur.data.gather import gather
 from lur.data.prefetch import prefetched
 from lur.data.store import Store
+from lur.methods.compiled import jit_per_settings
 from lur.parallel.processes import gather_from_processes
 from lur.tasks.task import Outcomes, Task
 
@@ -230,7 +231,7 @@ def outcomes_of_function(function: Callable[..., Any], params: PyTree, store: St
     return LossPerExample(function)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@jit_per_settings(3)
 def _outcomes(outcomes: Any, eval_view: Any, is_stacked: bool, params: PyTree, examples: Any) -> Outcomes:
     """The outcomes of each example of a batch, of one model or of many."""
     batch = eval_view(examples)
