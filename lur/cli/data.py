@@ -86,7 +86,7 @@ def info(
     print(f"  per client   {least:,.0f} to {most:,.0f}, median {median:,.0f}")
     for name, entry in manifest["features"].items():
         shape = f"rows of up to {entry['width']}" if entry["kind"] == "ragged" else str(tuple(entry["shape"]))
-        print(f"  {name:12} {entry['dtype']} {shape}")
+        print(printable(f"  {name:12} {entry['dtype']} {shape}"))
     for name, value in manifest["about"].items():
         print(f"  {printable(name):12} {printable(value)}")
     if verify:

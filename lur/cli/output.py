@@ -46,12 +46,17 @@ def prints_no_text(quiet: bool, json: Path | None) -> bool:
 
 
 def printer(quiet: bool, json: Path | None) -> Printer:
-    """`print`, or a function that does nothing with --quiet or if standard output is for JSON."""
-    return (lambda line: None) if quiet or json == STDOUT else print
+    """A function that prints lines, or that does nothing with --quiet or if standard output is for JSON."""
+    return (lambda text: None) if quiet or json == STDOUT else print_lines
+
+
+def print_lines(text: str) -> None:
+    """Print lines of text, each as `printable` says."""
+    print("\n".join(map(printable, text.split("\n"))))
 
 
 def printable(text: Any) -> str:
-    """Text of a file, such as a store's provenance, with control characters escaped, which could steer a terminal."""
+    """Text on one line, with control characters escaped: a stranger's text could steer a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 

@@ -32,7 +32,7 @@ from lur.parallel.mesh import param_shardings, replicated
 from lur.parallel.processes import place_arrays
 from lur.tasks import load
 from lur.tasks.task import Task
-from lur.theta import fedavg, parse
+from lur.theta import MAX_K, fedavg, parse
 from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, resolve_config
 
 SERVER_OPTIMIZERS: dict[str, Optimizer] = {"sgd": optax.sgd, "yogi": optimizers.yogi, "adam": optax.adam}
@@ -139,7 +139,14 @@ def load_task(config: RunConfig) -> Task:
 def build_method(task: Task, config: ResolvedRun, params: PyTree) -> FormChoice:
     """The local update method of a run, in its fastest form; `params` are the model's parameters or their shapes."""
     if config.epochs is not None:
-        theta = fedavg(steps_of_epochs(config.epochs, int(task.store.sizes.max()), config.batch_size))
+        largest = int(task.store.sizes.max())
+        steps = steps_of_epochs(config.epochs, largest, config.batch_size)
+        if steps > MAX_K:
+            raise ValueError(
+                f"epochs must give at most {MAX_K:,} local steps, got {config.epochs:,}, which take {steps:,} over the "
+                f"largest client ({largest:,} examples, batches of {config.batch_size:,})"
+            )
+        theta = fedavg(steps)
     else:
         theta = parse(config.theta or "")
     server = SERVER_OPTIMIZERS[config.server]
