@@ -13,6 +13,7 @@ FOUNDATIONS = {
     "lur.cache_folder": set(),
     "lur.jax_setup": {"lur.cache_folder"},
     "lur.plots": {"lur._extras"},
+    "lur.printable_text": set(),
     "lur.regular_files": set(),
     "lur.theta": set(),
 }

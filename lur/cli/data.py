@@ -133,7 +133,8 @@ def show(
     from itertools import islice
 
     from lur.analysis.contact_sheets import draw
-    from lur.data.store import Ragged, open_store
+    from lur.data.requirements import feature_list
+    from lur.data.store import Ragged, StoreError, open_store
     from lur.tasks.built_in import DATASETS, generated_store
     from lur.training.configuration import did_you_mean
 
@@ -146,7 +147,13 @@ def show(
         for id, features in islice(opened.items(), clients)
     ]
     source = f"generated, heterogeneity {heterogeneity:g}, seed {seed}" if store is None else str(store)
-    print(draw(dataset, sample, out or Path(f"{task}.png"), f"{task}: {source}"))
+    try:
+        print(draw(dataset, sample, out or Path(f"{task}.png"), f"{task}: {source}"))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        if store is None:
+            raise
+        found = feature_list(opened)
+        raise StoreError(f"{store}: expected the features of {dataset}, found {found}") from error
     return 0
 
 

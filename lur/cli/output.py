@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from lur.printable_text import printable as printable
+
 Printer = Callable[[str], None]
 STDOUT = Path("-")
 Json = Annotated[
@@ -53,11 +55,6 @@ def printer(quiet: bool, json: Path | None) -> Printer:
 def print_lines(text: str) -> None:
     """Print lines of text, each as `printable` says."""
     print("\n".join(map(printable, text.split("\n"))))
-
-
-def printable(text: Any) -> str:
-    """Text on one line, with control characters escaped: a stranger's text could steer a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def check_json(json: Path | None) -> None:

@@ -26,6 +26,8 @@ MAX_POINTS = 2000
 NUM_BLOCKS = 20
 MAX_NUMBER = 1e300
 """Largest number that an axis can show: matplotlib computes with several times the range of what it draws."""
+LEAST_RATE = 1e-12
+"""Smallest rate that an axis tells from 0, relative to the largest one."""
 
 
 def save_figures(path: Path) -> None:
@@ -86,7 +88,7 @@ def run_figure(record: RunRecord) -> Any | None:
             rates.step(rounds[::step], values, where="post", linestyle=style, label=label)
             plotted += values
     if positive := [value for value in plotted if value > 0]:
-        rates.set_yscale("symlog", linthresh=min(positive))
+        rates.set_yscale("symlog", linthresh=max(min(positive), LEAST_RATE * max(positive)))
         rates.set_ylim(0, 3 * max(positive))
     rates.set(xlabel="round")
     rates.legend()

@@ -17,6 +17,8 @@ from lur.runs.errors import RunError
 from lur.runs.files import write_file
 from lur.training.configuration import MAX_FILE_BYTES, read_toml
 
+MOST = 5
+"""Differences that an error names."""
 EDITED = "config.toml: expected the configuration that the run began with, found"
 
 
@@ -36,7 +38,9 @@ def read_kept_config(path: Path, kind: str | None = None) -> dict[str, Any]:
         if found in kept:
             return kept[0]
         if is_last:
-            raise RunError(f"{path / EDITED} {'; '.join(differences(kept[0], found))}; undo the edit")
+            changes = differences(kept[0], found)
+            more = f"; and {len(changes) - MOST} more" if len(changes) > MOST else ""
+            raise RunError(f"{path / EDITED} {'; '.join(changes[:MOST])}{more}; undo the edit")
     raise AssertionError("unreachable")
 
 

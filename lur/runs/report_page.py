@@ -33,7 +33,7 @@ VERDICTS = {True: ("yes", "agrees"), False: ("no", "disagrees"), None: ("open", 
 
 def report_page(paths: Sequence[Path]) -> str:
     """The report of some folders, as HTML."""
-    body = "".join(_section(path) for path in paths)
+    body = "".join(map(_checked_section, paths))
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     page = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -42,6 +42,14 @@ def report_page(paths: Sequence[Path]) -> str:
         f"<body>\n<h1>lur: report</h1>\n{body}</body>\n</html>\n"
     )
     return page.encode("utf-8", "replace").decode()  # JSON can hold halves of surrogate pairs
+
+
+def _checked_section(path: Path) -> str:
+    """The report of one folder. How many levels Python's printer goes down depends on its version."""
+    try:
+        return _section(path)
+    except RecursionError:
+        raise RunError(f"{path}: expected JSON of a few levels, found a value that is nested more deeply") from None
 
 
 def _section(path: Path) -> str:
@@ -155,7 +163,8 @@ def _reproduced_section(path: Path, records: Sequence[Path]) -> str:
             parts.append(_table(rows[0], rows[1:]) if rows else "")
         parts.append(_verdict_table(verdicts[record]))
     last, entry = entries[-1]
-    parts.append(f"<h3>Environment</h3>{_preformatted(last, _object(last, entry, 'environment'))}")
+    environment = _object(last, entry, "environment")
+    parts.append(f"<h3>Environment</h3><pre>{escape(json.dumps(environment, indent=1))}</pre>")
     return "".join(parts)
 
 
@@ -200,16 +209,10 @@ def _verdict_table(verdicts: Iterable[Mapping[str, Any]]) -> str:
 def _config_and_environment(path: Path, environment: Mapping[str, Any]) -> str:
     """The configuration and environment of a run folder."""
     config = _read(path / "config.toml").decode("utf-8", "replace")
-    text = _preformatted(path / "environment.json", environment)
-    return f"<h3>Configuration</h3><pre>{escape(config)}</pre><h3>Environment</h3>{text}"
-
-
-def _preformatted(file: Path, content: Mapping[str, Any]) -> str:
-    """The content of a JSON file, for the page."""
-    try:
-        return f"<pre>{escape(json.dumps(content, indent=1))}</pre>"
-    except RecursionError:
-        raise RunError(f"{file}: expected an object of a few levels, found a deeper one") from None
+    return (
+        f"<h3>Configuration</h3><pre>{escape(config)}</pre>"
+        f"<h3>Environment</h3><pre>{escape(json.dumps(environment, indent=1))}</pre>"
+    )
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
