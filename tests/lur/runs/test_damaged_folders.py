@@ -54,9 +54,9 @@ def final_arrays(path):
     return last.name, {name: np.asarray(value).tobytes() for name, value in stored.items()}
 
 
-def content(path):
-    """All that must be the same in two runs: the logs without timings, the result, the last state."""
-    return [(path / name).read_bytes() for name in FILES], *final_arrays(path)
+def texts(path):
+    """The files that must be the same in two runs: the logs without timings, the result, the configuration."""
+    return [(path / name).read_bytes() for name in FILES]
 
 
 def snapshot(path):
@@ -112,7 +112,7 @@ def made(lur, tmp_path, command):
     for rounds in filter(None, (command.rounds, command.extended)):
         path = tmp_path / f"whole-{rounds}"
         assert lur(*command.arguments, "--rounds", rounds, "--run-dir", path)[0] == 0
-        expected[rounds] = content(path)
+        expected[rounds] = texts(path), final_arrays(path)
     finished, stopped = tmp_path / f"whole-{command.rounds}", tmp_path / "stopped"
     shutil.copytree(finished, stopped)  # as after a kill between its last rounds: their checkpoint is not yet there
     (stopped / "result.json").unlink()
@@ -140,11 +140,9 @@ def one_damage(lur, tmp_path, command, folders, k, rng):
     for rounds in steps:
         status, out, err = lur(*command.arguments, "--rounds", rounds, "--run-dir", bad)
         if status == 0:
-            found, _, arrays = content(bad)
-            wanted, _, expected = folders.expected[rounds]
-            assert found == wanted, what
-            if rounds == steps[-1] and (not is_finished or len(steps) == 2):
-                assert arrays == expected, what
+            assert texts(bad) == folders.expected[rounds][0], what
+            if "nothing to do" not in out:  # otherwise no checkpoint is read; a longer run reads it
+                assert final_arrays(bad) == folders.expected[rounds][1], what
         else:
             assert (status, err.count("\n")) == (2, 1), (what, out, err)
             ended = "refused"
