@@ -95,20 +95,20 @@ def client_weights(weights: Any, M: int, dtype: Any) -> Array:
     return weights * jnp.where(weights.max() > 2.0**64, 2.0**-64, 1.0).astype(dtype)  # their sum does not overflow
 
 
-def client_indices(clients: Any, M: int, N: int | None) -> Array | None:
-    """Return the indices of a round's clients among the N that keep a state; None if clients keep none."""
-    if N is None:
-        return None
+def client_indices(clients: Any, M: int, N: int | None) -> Array:
+    """Return the indices of a round's clients, among the N that keep a state or, if N is None, of any number."""
     if clients is None:
-        if M > N:
+        if N is not None and M > N:
             raise ValueError(f"batches must have at most the {N} clients of the state, got {M}")
-        return jnp.arange(M, dtype=jnp.int32)
+        return np.arange(M, dtype=np.int32)  # pyright: ignore[reportReturnType] # jnp.arange compiles a program
     clients = clients if isinstance(clients, Array) else np.asarray(clients)
     if clients.shape != (M,) or not jnp.issubdtype(clients.dtype, jnp.integer):
         raise ValueError(f"clients must be {M} integers, one index per client, got {clients!r}")
     if is_concrete(clients):
         values = np.asarray(clients)
-        if values.min() < 0 or values.max() >= N or len({*values.tolist()}) < M:
+        if N is None and values.min() < 0:
+            raise ValueError(f"clients must be indices >= 0, got {values}")
+        if N is not None and (values.min() < 0 or values.max() >= N or len({*values.tolist()}) < M):
             raise ValueError(f"clients must be distinct indices from 0 to {N - 1}, got {values}")
     return jnp.asarray(clients, jnp.int32)
 
@@ -165,7 +165,10 @@ def leading_axes(batches: PyTree, names: tuple[str, ...], least: tuple[int, ...]
             expected, first = found.setdefault(axis, (size, where))
             if size != expected:
                 sizes = f"{expected} at {first} and {size} at {where}"
-                raise ValueError(f"batches must agree on the {names[axis]} axis of {axes}, got {sizes}")
+                raw_keys = [x for _, x in leaves if jnp.result_type(x) == jnp.uint32 and np.ndim(x) == len(names)]
+                is_key = raw_keys and axis == len(names) - 1
+                hint = "; give random keys of jax.random.key, not of jax.random.PRNGKey" if is_key else ""
+                raise ValueError(f"batches must agree on the {names[axis]} axis of {axes}, got {sizes}{hint}")
     sizes = tuple(found[axis][0] if axis in found else 1 for axis in range(len(names)))
     for name, size, minimum in zip(names, sizes, least, strict=True):
         if size < minimum:

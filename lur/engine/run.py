@@ -102,7 +102,7 @@ def check_state(method: Method, state: ServerState) -> None:
     Client states are left out: those of a large population are on the host.
     """
     rates = (state.client_lr, state.server_lr)
-    model = jax.eval_shape(method.model, state)
+    model = jax.eval_shape(lambda state: method.model(state), state)  # JAX keeps weak references, which tuples lack
     expected = jax.eval_shape(lambda params, *rates: method.init_server(params, *rates), model, *rates)
     _checks.state_of_method(expected._replace(clients=()), state._replace(clients=()))
 

@@ -1,5 +1,10 @@
 """Local update methods as pure functions: the contract (`method`), and one method per file."""
 
+from lur.methods.aggregation import clipped as clipped
+from lur.methods.aggregation import privacy_epsilon as privacy_epsilon
+from lur.methods.aggregation import quantized as quantized
+from lur.methods.aggregation import top_k as top_k
+from lur.methods.aggregation import with_noise as with_noise
 from lur.methods.diloco import diloco as diloco
 from lur.methods.extrapolation import extrapolated_update as extrapolated_update
 from lur.methods.feddyn import feddyn as feddyn

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from lur import _checks
 from lur.methods.by_value import by_value
 from lur.methods.cohort import ClientMetrics, Cohort, RoundInfo
+from lur.methods.compiled import jit_per_settings
 from lur.parallel.client_states import population, repeat_for_clients
 from lur.parallel.clients import ClientResults, mean_over_clients
 from lur.parallel.layouts import Layout, parse_layout
@@ -75,11 +76,14 @@ class Batches(NamedTuple):
       steps: pytree with leading axis K: what `read` needs to make the mini-batch of a step.
       read: ``read(step) -> batch``, the mini-batch of one entry of `steps`.
       is_step: which of the K steps this client takes; the others are padding. None if it takes all of them.
+      key: the random key of this client in this round, for clients that draw, such as those that quantise. It is the
+        same in every layout, and the mini-batches do not depend on it. None outside a round.
     """
 
     steps: PyTree
     read: Callable[[PyTree], PyTree] = lambda step: step
     is_step: Bool[Array, "K"] | None = None
+    key: Key[Array, ""] | None = None
 
     def scan(self, step: Callable[..., tuple[PyTree, Any]], carry: PyTree, *per_step: PyTree) -> tuple[PyTree, Any]:
         """Scan ``step(carry, batch, *values) -> (carry, output)`` over the local steps.
@@ -163,9 +167,11 @@ def broadcast_model(state: ServerState) -> PyTree:
     return state.params
 
 
-def given_batches(source: None, arrays: PyTree) -> Batches:
-    """Return mini-batches that are given as arrays with leading axes (K, B)."""
-    return Batches(arrays)
+def given_batches(t: Int[Array, ""], client: tuple[PyTree, Int[Array, ""]]) -> Batches:
+    """Return the mini-batches of a client in round t from (arrays with leading axes (K, B), index of the client)."""
+    arrays, i = client
+    key = jax.random.key(0, impl="threefry2x32")  # the bits of other generators depend on vmapped axes
+    return Batches(arrays, key=jax.random.fold_in(jax.random.fold_in(key, t), i))
 
 
 class Method(NamedTuple):
@@ -185,6 +191,7 @@ class Method(NamedTuple):
       cohort_update: a rewrite of the mean over clients (`lur.engine.fast`); None for the reference, which runs
         `client_update` for every client.
       full_participation: whether all clients must take part in every round.
+      uniform_weights: whether the clients' weights must be uniform.
     """
 
     init_server: Callable[[PyTree, Any, Any], ServerState]
@@ -197,6 +204,7 @@ class Method(NamedTuple):
     model: Callable[[ServerState], PyTree] = broadcast_model
     cohort_update: Callable[..., ClientResults] | None = None
     full_participation: bool = False
+    uniform_weights: bool = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Method) and by_value(self) == by_value(other)
@@ -239,17 +247,19 @@ class Method(NamedTuple):
           state: from `init` or an earlier round.
           batches: pytree with leading axes (M, K, B).
           weights: of the clients, such as their numbers of examples; by default the uniform mean.
-          clients: the cohort's indices among the N clients, whose states are used; by default the first M.
+          clients: the cohort's indices among the N clients, whose states and keys are used; by default the first M.
           layout: how the clients are laid out, see `lur.parallel.layouts`.
         """
         M, *_ = _checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 1))
+        if self.uniform_weights and weights is not None:
+            raise ValueError(f"weights must be None with this method, which needs the uniform mean, got {weights}")
         weights = None if weights is None else _checks.client_weights(weights, M, state.server_lr.dtype)
         N = population(state.clients)
         if self.full_participation and N is not None and M != N:
             raise ValueError(f"batches must be of all {N} clients, which this method needs in every round, got {M}")
         clients = _checks.client_indices(clients, M, N)
-        inputs = RoundInputs(batches, weights, clients)
-        return block_if_cpu_mesh(_compiled_round(self, state, inputs, parse_layout(layout), given_batches))
+        inputs = RoundInputs((batches, clients), weights, clients, state.round)
+        return block_if_cpu_mesh(_compiled_round(self, parse_layout(layout), given_batches, state, inputs))
 
     def client(self, params: PyTree, batches: PyTree, gamma: Any) -> tuple[PyTree, Float[Array, ""]]:
         """Return the update and the loss before training of one client without state, from (K, B) mini-batches.
@@ -270,7 +280,7 @@ class RoundInputs(NamedTuple):
     Attributes:
       batches: pytree with leading axis M, what `batches_of` makes each client's mini-batches from.
       weights: nonnegative weights of the clients; None for the uniform mean.
-      clients: the cohort's indices, whose states are used; None for methods whose clients keep none.
+      clients: the cohort's indices, whose states are used; None if clients keep none.
       source: what all clients read their mini-batches from, such as a store in device memory; None if nothing.
       counts: M and N of `Cohort`, where the cohort may be padded or some client states are elsewhere; None where the
         arrays show them.
@@ -305,7 +315,11 @@ def method_round(
     return method.server_update(state._replace(clients=clients), update, seen)
 
 
-_compiled_round = jax.jit(method_round, static_argnames=("method", "layout", "batches_of"))
+@jit_per_settings(3)
+def _compiled_round(
+    method: Method, layout: Layout, batches_of: BatchesOf, state: ServerState, inputs: RoundInputs
+) -> tuple[ServerState, RoundInfo]:
+    return method_round(method, state, inputs, layout, batches_of)
 
 
 def tree_norm(tree: PyTree, dtype: Any) -> Float[Array, ""]:
