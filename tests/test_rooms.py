@@ -26,6 +26,7 @@ ROOMS = FOUNDATIONS | {
     "lur.engine": {"lur._checks", "lur.jax_setup", "lur.theta", "lur.methods", "lur.parallel", "lur.data"},
     "lur.tasks": {"lur._checks", "lur._extras", "lur.data", "lur.models", "lur.engine"},
     "lur.training": {
+        "lur._checks",
         "lur._extras",
         "lur.regular_files",
         "lur.theta",
