@@ -34,7 +34,16 @@ from lur import _checks
 from lur.methods.decay import Plateau
 from lur.methods.full_gradient import FullGradient
 from lur.methods.local_steps import full_gradient, local_batches
-from lur.methods.method import Batches, Broadcast, ClientOutput, Cohort, Method, RoundInfo, ServerState
+from lur.methods.method import (
+    Batches,
+    Broadcast,
+    ClientOutput,
+    Cohort,
+    Method,
+    RoundInfo,
+    ServerState,
+    broadcast_method_state,
+)
 from lur.methods.optimizers import InitOptimizer, Optimizer, checked_optimizer, optimizer_step
 from lur.methods.server import InitServer, ServerUpdate
 
@@ -87,11 +96,6 @@ class MimeServer(NamedTuple):
         any_rate = jnp.ones_like(state.server_lr)  # the state does not depend on it
         _, s = optimizer_step(self.optimizer, any_rate, c, state.method_state, state.params)
         return self.server_update(state._replace(method_state=s), delta, cohort)
-
-
-def broadcast_method_state(state: ServerState) -> Broadcast:
-    """Return the broadcast of a method that sends its state at the server too."""
-    return Broadcast(state.params, state.client_lr, state.method_state)
 
 
 def mime(

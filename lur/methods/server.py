@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from lur import _checks
@@ -28,14 +29,18 @@ class InitServer(NamedTuple):
       decay: the decay rule, or None.
       local_steps: K, for client rates given per local step; None if the method takes one rate only.
       method_state: ``(params) -> ServerState.method_state``; () for most methods.
+      divides_by_client_lr: whether gamma = 0 is refused.
     """
 
     optimizer: Optimizer
     decay: Plateau | None
     local_steps: int | None
     method_state: Callable[[PyTree], PyTree] = no_client_state
+    divides_by_client_lr: bool = False
 
     def __call__(self, params: PyTree, client_lr: Any, server_lr: Any) -> ServerState:
+        if self.divides_by_client_lr and _checks.is_concrete(client_lr) and not np.any(client_lr):
+            raise ValueError(f"client_lr must be > 0 with this method, which divides by it, got {client_lr}")
         gamma = _checks.param_rate("client_lr", client_lr, params, steps=self.local_steps)
         eta = _checks.param_rate("server_lr", server_lr, params)
         params = jax.tree.map(jnp.array, params)  # a copy: a donated state must not take the caller's arrays along

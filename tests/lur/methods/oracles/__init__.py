@@ -1,5 +1,5 @@
-"""The methods' papers in plain numpy, one file per method. They import nothing of lur and share no code.
+"""Methods as plain numpy loops, one file each, from the pseudo-code of their papers; no file imports lur.
 
-``run(x, rounds, gradient, gamma, eta, ...)`` returns the model after the rounds. Each round is a list of clients
-``(index, weight, mini-batches)``, whose weights sum to 1; ``gradient(x, batch)`` is the gradient of the mean loss.
+A file has ``run(x, gradient, rounds, ...)``. ``gradient(x, *batch)`` is that of a mini-batch, and `rounds` holds for
+each round a dict from the clients that take part to the list of their own mini-batches.
 """
