@@ -254,9 +254,9 @@ class Method(NamedTuple):
             raise ValueError(f"weights must be None with this method, which needs the uniform mean, got {weights}")
         weights = None if weights is None else _checks.client_weights(weights, M, state.server_lr.dtype)
         N = population(state.clients)
-        clients = _checks.client_indices(clients, M, N)
         if self.full_participation and N is not None and M != N:
             raise ValueError(f"batches must be of all {N} clients, which this method needs in every round, got {M}")
+        clients = _checks.client_indices(clients, M, N)
         inputs = RoundInputs((batches, clients), weights, clients, state.round)
         return block_if_cpu_mesh(_compiled_round(self, state, inputs, parse_layout(layout), given_batches))
 
