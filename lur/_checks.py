@@ -165,7 +165,10 @@ def leading_axes(batches: PyTree, names: tuple[str, ...], least: tuple[int, ...]
             expected, first = found.setdefault(axis, (size, where))
             if size != expected:
                 sizes = f"{expected} at {first} and {size} at {where}"
-                raise ValueError(f"batches must agree on the {names[axis]} axis of {axes}, got {sizes}")
+                raw_keys = [x for _, x in leaves if jnp.result_type(x) == jnp.uint32 and np.ndim(x) == len(names)]
+                is_key = raw_keys and axis == len(names) - 1
+                hint = "; give random keys of jax.random.key, not of jax.random.PRNGKey" if is_key else ""
+                raise ValueError(f"batches must agree on the {names[axis]} axis of {axes}, got {sizes}{hint}")
     sizes = tuple(found[axis][0] if axis in found else 1 for axis in range(len(names)))
     for name, size, minimum in zip(names, sizes, least, strict=True):
         if size < minimum:

@@ -23,7 +23,6 @@ from lur.training.configuration import (
     RunConfig,
     config_from_values,
     did_you_mean,
-    read_config,
     read_toml,
 )
 
@@ -95,7 +94,7 @@ def requested_config(
     if task:
         values["task"] = task
     if file is not None:
-        config = config_from_values(read_toml(file) | values, str(file))
+        config = config_from_values(read_toml(file, follow=True) | values, str(file))
         paths = {name: value.absolute() for name, value in vars(config).items() if isinstance(value, Path)}
         return replace(config, **paths)
     if task:
@@ -104,10 +103,9 @@ def requested_config(
         from lur.tasks import NAMES
 
         raise ValueError(f"expected a task, one of {', '.join(NAMES)}, or --config FILE, got neither")
-    from lur.runs.folder import read_run_info
+    from lur.runs.train_run import read_run_config
 
-    read_run_info(run_dir, "train")
-    return replace(read_config(run_dir / "config.toml"), **values)
+    return replace(read_run_config(run_dir), **values)
 
 
 def parse_rates(flag: str, text: str, default: tuple[float, ...]) -> tuple[float, ...]:

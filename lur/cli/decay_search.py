@@ -30,6 +30,7 @@ def decay(
         run_dir: The folder of the sweeps, one for each gamma; by default runs/decay-TASK.
         quiet: Print nothing.
     """
+    from lur.regular_files import kind_of
     from lur.runs.sweep_results import as_text, best_cell, final_loss, format_rate, has_trained, tune_server_lr
     from lur.training.sweep_plan import DECAY_GAMMAS
 
@@ -44,6 +45,8 @@ def decay(
         decay_rule = "paper" if configuration.decay is None else configuration.decay
         chosen = replace(configuration, client_lr=repr(gamma), decay=decay_rule)
         folder = path / f"gamma-{gamma:g}"
+        if (found := kind_of(folder)) not in (None, "a folder"):
+            raise ValueError(f"{folder}: expected the folder of a sweep, found {found}")
         status, results, _ = run_requested_sweep(task, config, folder, "decay", False, quiet, chosen)
         if status or results is None:
             return status

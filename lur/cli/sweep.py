@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lur.cli.arguments import RATES, SweepFlags, SweepFlagsArg, TaskName, folder_name, parse_rates, requested_config
-from lur.cli.output import Json, Printer, check_json, prints_no_text, progress_bar, write_json
+from lur.cli.output import Json, Printer, check_json, printer, prints_no_text, progress_bar, write_json
 from lur.cli.train import origin, rounds_per_report
 
 NO_FLAGS = SweepFlags()
@@ -70,7 +70,7 @@ def run_requested_sweep(
     from lur.training.sweep_plan import ETAS, GAMMAS, SweepConfig, plan_sweep
 
     prepare()
-    say: Printer = (lambda line: None) if quiet else print
+    say = printer(quiet, None)
     if task or config is not None:
         run = requested_config(task, config, None, flags, without=RATES)
         gammas = parse_rates("--client-lr", flags.client_lr, GAMMAS)

@@ -50,7 +50,8 @@ def tune(
 
 def write_tables(rows: Any, path: Path) -> None:
     """Write the tuned rates into the folder, as CSV and as JSON."""
+    from lur.runs.files import write_file
     from lur.runs.sweep_results import as_csv, as_json
 
-    (path / "tuned.csv").write_text(as_csv(rows))
-    (path / "tuned.json").write_text(as_json(rows))
+    write_file(path / "tuned.csv", as_csv(rows))
+    write_file(path / "tuned.json", as_json(rows))

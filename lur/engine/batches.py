@@ -125,7 +125,14 @@ def client_batches(
 
     def batch_of(step: LocalSteps) -> PyTree:
         batch = view(step.key, read(step.examples))
-        return batch if step.mask is None else {**batch, "mask": step.mask}
+        if step.mask is None:
+            return batch
+        if not isinstance(batch, Mapping):
+            raise ValueError(
+                f"view must return arrays by name with epochs, whose mini-batches get a `mask`, "
+                f"got {type(batch).__name__}"
+            )
+        return {**batch, "mask": step.mask}
 
     is_step = None if steps.mask is None or plan.is_equal else steps.mask.any(axis=-1)
     return Batches(steps, batch_of, is_step, key)

@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from lur import _checks
 from lur.methods.by_value import by_value
 from lur.methods.cohort import ClientMetrics, Cohort, RoundInfo
+from lur.methods.compiled import jit_per_settings
 from lur.parallel.client_states import population, repeat_for_clients
 from lur.parallel.clients import ClientResults, mean_over_clients
 from lur.parallel.layouts import Layout, parse_layout
@@ -258,7 +259,7 @@ class Method(NamedTuple):
             raise ValueError(f"batches must be of all {N} clients, which this method needs in every round, got {M}")
         clients = _checks.client_indices(clients, M, N)
         inputs = RoundInputs((batches, clients), weights, clients, state.round)
-        return block_if_cpu_mesh(_compiled_round(self, state, inputs, parse_layout(layout), given_batches))
+        return block_if_cpu_mesh(_compiled_round(self, parse_layout(layout), given_batches, state, inputs))
 
     def client(self, params: PyTree, batches: PyTree, gamma: Any) -> tuple[PyTree, Float[Array, ""]]:
         """Return the update and the loss before training of one client without state, from (K, B) mini-batches.
@@ -314,7 +315,11 @@ def method_round(
     return method.server_update(state._replace(clients=clients), update, seen)
 
 
-_compiled_round = jax.jit(method_round, static_argnames=("method", "layout", "batches_of"))
+@jit_per_settings(3)
+def _compiled_round(
+    method: Method, layout: Layout, batches_of: BatchesOf, state: ServerState, inputs: RoundInputs
+) -> tuple[ServerState, RoundInfo]:
+    return method_round(method, state, inputs, layout, batches_of)
 
 
 def tree_norm(tree: PyTree, dtype: Any) -> Float[Array, ""]:

@@ -27,8 +27,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 
 from lur import _checks
 from lur.methods.decay import Plateau
@@ -93,7 +94,7 @@ class InitWithOptimizer(NamedTuple):
 
     def __call__(self, params: PyTree, client_lr: Any, server_lr: Any) -> ServerState:
         state = self.init_server(params, client_lr, server_lr)
-        return state._replace(method_state=optimizer_init(self.optimizer, state.client_lr, state.params))
+        return state._replace(method_state=optimizer_init(self.optimizer, first_rate(state), state.params))
 
 
 class MimeServer(NamedTuple):
@@ -109,8 +110,13 @@ class MimeServer(NamedTuple):
 
     def __call__(self, state: ServerState, update: PyTree, cohort: Cohort) -> tuple[ServerState, RoundInfo]:
         delta, c = update
-        _, s = optimizer_step(self.optimizer, state.client_lr, c, state.method_state, state.params)
+        _, s = optimizer_step(self.optimizer, first_rate(state), c, state.method_state, state.params)
         return self.server_update(state._replace(method_state=s), delta, cohort)
+
+
+def first_rate(state: ServerState) -> Float[Array, ""]:
+    """Return gamma, or the first of the rates per local step: the base optimiser's state depends on neither."""
+    return jnp.ravel(state.client_lr)[0]
 
 
 def mime(

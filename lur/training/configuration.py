@@ -15,10 +15,13 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import lur.theta as thetas
+from lur.regular_files import read_regular
 
 MAX_FILE_BYTES = 2**20
 MAX_INTEGER = 2**53
 """Integers from here on are refused: not every one of them is a float."""
+MAX_CLIENTS = 1_000_000
+"""Most clients of the built-in data, which are generated one by one and kept in memory or in the cache."""
 MAY_CHANGE = ("checkpoint_every", "checkpoint_seconds")
 """Fields that may change when a run is resumed: they do not affect its numbers."""
 
@@ -144,6 +147,8 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} must be finite and >= 0, got {value}")
+        if self.clients is not None and self.clients > MAX_CLIENTS:
+            raise ValueError(f"clients must be at most {MAX_CLIENTS:,}, got {self.clients:,}; import a store for more")
         if self.rounds >= 2**31:
             raise ValueError(f"rounds must be less than 2^31, got {self.rounds}")
         for name in SEEDS:
@@ -264,22 +269,21 @@ def config_from_values(values: Mapping[str, Any], source: str = "the configurati
         raise ValueError(f"{source}: {error}") from None
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The names and values of a TOML file, not yet checked."""
+def read_toml(path: Path, *, follow: bool = False) -> dict[str, Any]:
+    """The names and values of a TOML file, not yet checked. `follow` allows a symbolic link."""
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise ValueError(f"{path}: expected a configuration of at most {MAX_FILE_BYTES:,} bytes, found {size:,}")
-        return tomllib.loads(path.read_text("utf-8"))
+        content = read_regular(path, MAX_FILE_BYTES, follow=follow)
     except FileNotFoundError:
         raise ValueError(f"{path}: expected a configuration, found no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # tomllib's own, of integers with many digits, of deep nesting
         raise ValueError(f"{path}: expected TOML, {error}") from None
 
 
 def read_config(path: Path) -> RunConfig:
-    """The configuration in a TOML file."""
-    return config_from_values(read_toml(path), str(path))
+    """The configuration in a TOML file that the user names."""
+    return config_from_values(read_toml(path, follow=True), str(path))
 
 
 def to_toml(config: RunConfig) -> str:
@@ -290,7 +294,7 @@ def to_toml(config: RunConfig) -> str:
             lines.append(f"{name} = {value!r}\n")
         elif value is not None:
             quoted = str(value).replace("\\", "\\\\").replace('"', '\\"')
-            escaped = (f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c for c in quoted)
+            escaped = (c if c.isprintable() or 0xD800 <= ord(c) < 0xE000 else f"\\U{ord(c):08x}" for c in quoted)
             lines.append(f'{name} = "{"".join(escaped)}"\n')
     return "".join(lines)
 

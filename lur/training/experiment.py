@@ -29,6 +29,7 @@ from lur.parallel.mesh import param_shardings, replicated
 from lur.parallel.processes import place_arrays
 from lur.tasks import load
 from lur.tasks.task import Task
+from lur.theta import MAX_K
 from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, resolve_config
 from lur.training.method_choice import choose_method, make_method
 from lur.training.user_code import call, load_attribute
@@ -163,7 +164,13 @@ def build_method(task: Task, config: ResolvedRun, params: PyTree) -> FormChoice:
     """The local update method of a run, in its fastest form; `params` are the model's parameters or their shapes."""
     steps = None
     if config.epochs is not None:
-        steps = steps_of_epochs(config.epochs, int(task.store.sizes.max()), config.batch_size)
+        largest = int(task.store.sizes.max())
+        steps = steps_of_epochs(config.epochs, largest, config.batch_size)
+        if steps > MAX_K:
+            raise ValueError(
+                f"epochs must give at most {MAX_K:,} local steps, got {config.epochs:,}, which take {steps:,} over the "
+                f"largest client ({largest:,} examples, batches of {config.batch_size:,})"
+            )
     method = make_method(task.loss, config, steps)
     return choose_form(method, params, config.client_lr, linear=task.linear, client_norms=False)
 

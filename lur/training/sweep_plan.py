@@ -26,6 +26,8 @@ ETAS = tuple(float(10 ** (k / 2)) for k in range(-6, 3))
 """The server learning rates of the paper, 10^-3 to 10."""
 DECAY_GAMMAS = (100.0, 10.0, 1.0, 0.1, 0.01)
 """The initial client learning rates that LocalUpdateDecay tries, largest first."""
+MAX_CELLS = 100_000
+"""Most cells of a sweep."""
 MEMORY_SHARE = 0.5
 """Fraction of the free memory that a group of cells may take."""
 
@@ -57,6 +59,11 @@ class SweepConfig:
             if len(set(values)) != len(values):
                 raise ValueError(f"{name} must be distinct, got {', '.join(f'{value:g}' for value in values)}")
             object.__setattr__(self, name, values)
+        if len(self.client_lr) * len(self.server_lr) > MAX_CELLS:
+            raise ValueError(
+                f"client_lr and server_lr must have at most {MAX_CELLS:,} pairs, got {len(self.client_lr):,} times "
+                f"{len(self.server_lr):,}"
+            )
         if self.tied and self.server_lr:
             raise ValueError(f"server_lr must be left out where it is tied to client_lr, got {self.server_lr}")
         object.__setattr__(self, "run", with_changes(self.run, client_lr=None, server_lr=None))

@@ -29,6 +29,8 @@ SAMPLINGS = {
 """K = 3 mini-batches drawn with replacement; or one epoch, where clients take from 1 to 4 = ceil(8 / 2) steps."""
 loss = numpy_loop.loss
 momentum = FACTORIES["momentum"]
+EXACT = {"b1": 0.5, "b2": 0.75, "eps": 2.0**-10, "weight_decay": 0.125}
+"""AdamW's constants, exact in float32 like its bias corrections."""
 
 
 def gradient(w, batch):
@@ -75,6 +77,11 @@ CASES = {
     ),
     "diloco": Case(partial(methods.diloco, loss), partial(diloco.run, keep=True), 0.03125),
     "diloco, reset": Case(partial(methods.diloco, loss, inner_state="reset"), partial(diloco.run, keep=False), 0.03125),
+    "diloco, exact decays": Case(
+        partial(methods.diloco, loss, client=partial(optax.adamw, **EXACT)),
+        partial(diloco.run, keep=True, adamw=EXACT),
+        0.03125,
+    ),
     "reptile": Case(partial(methods.reptile, loss), reptile.run, 0.03125),
     "maml": Case(
         lambda K: methods.maml(loss, K - 1, query="separate"),
@@ -133,9 +140,9 @@ def relative_error(found, expected):
     return np.linalg.norm(np.asarray(found, np.float64) - expected) / np.linalg.norm(expected)
 
 
-QUICK = {
-    "fednova, momentum and prox", "mime, momentum", "mimelite, momentum", "diloco", "reptile", "maml", "fedexp", "fedlin",
-}  # fmt: skip
+QUICK = {"fednova, momentum and prox", "mime, momentum", "mimelite, momentum", "diloco", "reptile"} | {
+    *("maml", "fedexp", "fedlin")
+}
 """The cases of the ordinary suite."""
 PLACES = [("vmap", None), ("sequential", "host"), ("chunked:2", None), ("vmap", "host"), ("sequential", None)]
 """Layouts, and whether the store is on the host."""

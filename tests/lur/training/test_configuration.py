@@ -103,7 +103,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="expected TOML"):
         config.read_config(file)
     file.write_bytes(b" " * (2**20 + 1))
-    with pytest.raises(ValueError, match="expected a configuration of at most"):
+    with pytest.raises(ValueError, match="expected at most 1,048,576 bytes"):
         config.read_config(file)
 
 
