@@ -2,8 +2,8 @@
 
 The tolerance follows from the dtype: about ten roundings in each of the R K local steps and in the round around them,
 of half a unit in the last place each, which may add up, relative to the largest number of each kind. Momentum of 0.9
-keeps up to ten past errors. Adam divides by sqrt(v) + 1e-3 and so multiplies an error by up to a thousand; with 8 or 11 bits
-nothing would remain to compare, so half precision is tried with the other optimisers.
+keeps up to ten past errors. Adam divides by sqrt(v) + 1e-3 and so multiplies an error by up to a thousand; with 8 or 11
+bits nothing would remain to compare, so half precision is tried with the other optimisers.
 """
 
 import jax
