@@ -90,7 +90,7 @@ def info(
     print(f"  per client   {least:,.0f} to {most:,.0f}, median {median:,.0f}")
     for name, entry in manifest["features"].items():
         shape = f"rows of up to {entry['width']}" if entry["kind"] == "ragged" else str(tuple(entry["shape"]))
-        print(f"  {name:12} {entry['dtype']} {shape}")
+        print(printable(f"  {name:12} {entry['dtype']} {shape}"))
     for name, value in manifest["about"].items():
         print(f"  {printable(name):12} {printable(value)}")
     if verify:
@@ -137,7 +137,8 @@ def show(
     from itertools import islice
 
     from lur.analysis.contact_sheets import draw
-    from lur.data.store import Ragged, open_store
+    from lur.data.requirements import feature_list
+    from lur.data.store import Ragged, StoreError, open_store
     from lur.tasks.built_in import DATASETS, generated_store
     from lur.training.configuration import did_you_mean
 
@@ -150,7 +151,13 @@ def show(
         for id, features in islice(opened.items(), clients)
     ]
     source = f"generated, heterogeneity {heterogeneity:g}, seed {seed}" if store is None else str(store)
-    print(draw(dataset, sample, out or Path(f"{task}.png"), f"{task}: {source}"))
+    try:
+        print(draw(dataset, sample, out or Path(f"{task}.png"), f"{task}: {source}"))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        if store is None:
+            raise
+        found = feature_list(opened)
+        raise StoreError(f"{store}: expected the features of {dataset}, found {found}") from error
     return 0
 
 

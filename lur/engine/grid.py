@@ -109,8 +109,11 @@ def init_cells(
         _checks.param_rate(name, np.array(values), params, steps=len(values))
         for name, values in zip(("client_lr", "server_lr"), zip(*pairs, strict=True), strict=True)
     )
+    for gamma, eta in pairs:  # the method's checks of their values, which are hidden from it inside jit
+        jax.eval_shape(lambda x, rates=(gamma, eta): method.init_server(x, *rates), params)
     count = (clients or 1) * len(pairs) * seeds
-    if not fits_device(jax.eval_shape(method.init_client, params), count):
+    client_state = jax.eval_shape(lambda params: method.init_client(params), params)  # tuples have no weak references
+    if not fits_device(client_state, count):
         raise ValueError(f"client states must fit into device memory in a grid, got {count} states of this method")
     return _init_cells(method, seeds, clients, params, gammas, etas)
 

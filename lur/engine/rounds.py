@@ -15,7 +15,7 @@ from lur.data.gather import Resident
 from lur.data.prefetch import prefetched
 from lur.data.sampling import round_key, sample_clients
 from lur.data.store import Store
-from lur.engine.batches import SamplingPlan, View, client_batches, local_steps, resident_batches
+from lur.engine.batches import SamplingPlan, View, client_batches, resident_batches
 from lur.engine.host_store import HostRounds, process_share, read_rounds, rounds_per_transfer
 from lur.methods.compiled import jit_per_settings
 from lur.methods.method import Batches, Method, RoundInfo, RoundInputs, ServerState, method_round
@@ -72,7 +72,7 @@ def resident_rounds(
         clients = constrain_replicated(sample_clients(key, plan.N, plan.M), layout)
         sizes = data.offsets[clients + 1] - data.offsets[clients]
         weights = sizes if plan.weighting == "examples" else None
-        inputs = RoundInputs(clients, weights, clients, (data, key))
+        inputs = RoundInputs(clients, weights, clients, (data, key), (plan.M, plan.N))
         return method_round(method, state, inputs, layout, resident_batches(plan, view))
 
     return loop_rounds(one_round, state, None, program.capacity, rounds)
@@ -108,12 +108,11 @@ def host_rounds(
     method, plan, view, layout, _ = program
 
     def batches_of(key: Any, client: Any) -> Batches:
-        steps = local_steps(plan, key, *client)
-        return client_batches(plan, view, steps, lambda examples: examples)
+        return client_batches(plan, view, key, client, lambda examples: examples)
 
     def one_round(state: ServerState, data: HostRounds) -> tuple[ServerState, RoundInfo]:
         batches = (data.indices, data.examples, data.mask)
-        inputs = RoundInputs(batches, data.weights, data.clients, round_key(seed, state.round))
+        inputs = RoundInputs(batches, data.weights, data.clients, round_key(seed, state.round), (plan.M, plan.N))
         state, info = method_round(method, state, inputs, layout, batches_of)
         losses, norms = info.client_losses[: plan.M], info.client_norms[: plan.M]
         return state, info._replace(client_losses=losses, client_norms=norms)

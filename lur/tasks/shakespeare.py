@@ -24,6 +24,11 @@ LEAF = "shakespeare_leaf"
 """The name of the preparation of LEAF's windows."""
 
 
+def built_in_store(clients: int | None = None, heterogeneity: float = 1.0, seed: int = 0) -> Store:
+    """Return the built-in data; the arguments are those of `task`."""
+    return generated_store("shakespeare", CLIENTS if clients is None else clients, heterogeneity, seed)
+
+
 def task(
     store: Store | None = None,
     *,
@@ -46,7 +51,7 @@ def task(
         does, and this option must be left at its default.
     """
     if store is None:
-        store = generated_store("shakespeare", CLIENTS if clients is None else clients, heterogeneity, seed)
+        store = built_in_store(clients, heterogeneity, seed)
     is_leaf = has_windows(store)
     if is_leaf and positions != "tokens":
         raise ValueError(f"positions must be 'tokens' for LEAF's windows, of one target each, got {positions!r}")
