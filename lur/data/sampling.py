@@ -64,6 +64,11 @@ def uniform_integers(key: Key[Array, ""], shape: tuple[int, ...], n: Int[Array, 
     return (u1 * n1 + (low >> 16) + (u0 * n1 + (low & 0xFFFF) >> 16)).astype(jnp.int32)
 
 
+def sample_steps(key: Key[Array, ""], low: int, high: int) -> Int[Array, ""]:
+    """Return K_i, an integer from `low` to `high`, uniformly from a client's key."""
+    return low + uniform_integers(fold_in(key, 3), (), high - low + 1)
+
+
 def with_replacement(key: Key[Array, ""], n: Int[Array, ""] | int, K: int, B: int) -> Draw:
     """Return K mini-batches of B examples, each drawn uniformly from the client's n examples."""
     return Draw(uniform_integers(key, (K, B), n), None)

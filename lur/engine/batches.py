@@ -1,19 +1,24 @@
 """What a round draws: M of N clients, K mini-batches of B examples each, and what the loss sees of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-from lur._checks import positive_integer
+from lur._checks import client_steps, positive_integer
 from lur.data.gather import Resident, check_device_dtypes, gather
-from lur.data.sampling import Draw, client_key, shuffled_epochs, steps_of_epochs, with_replacement
+from lur.data.sampling import Draw, client_key, sample_steps, shuffled_epochs, steps_of_epochs, with_replacement
 from lur.data.store import Store
+from lur.engine.per_client import PerClient, per_client
 from lur.methods.method import Batches, Method
 
 View = Callable[[Any, Mapping[str, Any]], PyTree]
 """``view(key, examples) -> batch``: what the loss sees of a mini-batch of stored examples, augmented or not."""
+Steps = Int[np.ndarray, "N"] | Sequence[int] | tuple[int, int] | None
+"""Numbers of local steps K_i: one per client of the store, or a tuple (low, high) to draw from; None is K for all."""
 
 
 class SamplingPlan(NamedTuple):
@@ -29,6 +34,7 @@ class SamplingPlan(NamedTuple):
       is_equal: whether all clients have the same number of examples.
       widths: widths of the padded ragged features, by name.
       weighting: whether clients are weighted uniformly or by their numbers of examples.
+      steps: K_i of every client of the store, or the least and the largest of those drawn; None if all take K steps.
     """
 
     N: int
@@ -40,6 +46,7 @@ class SamplingPlan(NamedTuple):
     is_equal: bool
     widths: tuple[tuple[str, int], ...]
     weighting: Literal["uniform", "examples"]
+    steps: PerClient | tuple[int, int] | None = None
 
 
 class LocalSteps(NamedTuple):
@@ -63,6 +70,8 @@ def plan_sampling(
     batch_size: int,
     epochs: int | None = None,
     weighting: Literal["uniform", "examples"] = "uniform",
+    *,
+    steps: Steps = None,
 ) -> SamplingPlan:
     """Return what the rounds of a method draw from a store, checked; the arguments are those of `lur.run`."""
     M = positive_integer("clients_per_round", clients_per_round)
@@ -75,6 +84,8 @@ def plan_sampling(
         raise ValueError(f"weighting must be 'uniform' or 'examples', got {weighting!r}")
     check_device_dtypes(store)
     largest, K = int(store.sizes.max()), method.local_steps
+    if epochs is not None and steps is not None:
+        raise ValueError("steps must be None with epochs, which decide each client's number of steps, got both")
     if epochs is not None:
         epochs = positive_integer("epochs", epochs)
         K = steps_of_epochs(epochs, largest, B)
@@ -85,7 +96,22 @@ def plan_sampling(
             )
     is_equal = bool((store.sizes == largest).all())
     widths = tuple(sorted(store.widths.items()))
-    return SamplingPlan(store.clients, M, K, B, epochs, largest, is_equal, widths, weighting)
+    own_steps = checked_steps(steps, store.clients, K)
+    return SamplingPlan(store.clients, M, K, B, epochs, largest, is_equal, widths, weighting, own_steps)
+
+
+def checked_steps(steps: Steps, N: int, K: int) -> PerClient | tuple[int, int] | None:
+    """Return K_i of every client, or the range to draw them from, checked; the arguments are those of `lur.run`."""
+    if steps is None:
+        return None
+    if not isinstance(steps, tuple):
+        return per_client(client_steps(steps, N, K), np.int32)
+    if len(steps) != 2 or not all(isinstance(k, int | np.integer) and not isinstance(k, bool) for k in steps):
+        raise ValueError(f"steps must be a tuple (low, high) of integers, or an array of {N} integers, got {steps}")
+    low, high = map(int, steps)
+    if not 1 <= low <= high <= K:
+        raise ValueError(f"steps must be (low, high) with 1 <= low <= high <= K = {K}, got {(low, high)}")
+    return low, high
 
 
 def draw(plan: SamplingPlan, round_key: Any, i: Int[Array, ""], n: Int[Array, ""]) -> Draw:
@@ -102,15 +128,36 @@ def local_steps(plan: SamplingPlan, round_key: Any, i: Int[Array, ""], examples:
     return LocalSteps(examples, keys, mask)
 
 
-def client_batches(plan: SamplingPlan, view: View, steps: LocalSteps, read: Callable[[Any], Any]) -> Batches:
-    """Return a client's mini-batches; `read` makes the examples of a step. A step without examples is padding."""
+def is_local_step(plan: SamplingPlan, key: Any, i: Int[Array, ""], mask: Any) -> Bool[Array, "K"] | None:
+    """Return which of the K steps client i, whose key is `key`, takes; None if it takes all of them.
+
+    A step without examples and a step from K_i on are padding.
+    """
+    if plan.steps is None:
+        return None if mask is None or plan.is_equal else mask.any(axis=-1)
+    K_i = sample_steps(key, *plan.steps) if not isinstance(plan.steps, PerClient) else jnp.asarray(plan.steps.array)[i]
+    return jnp.arange(plan.K, dtype=jnp.int32) < K_i
+
+
+def client_batches(
+    plan: SamplingPlan, view: View, round_key: Any, client: tuple[Any, Any, Any], read: Callable[[Any], Any]
+) -> Batches:
+    """Return the mini-batches of a client in a round.
+
+    Args:
+      plan, view: see `lur.engine.rounds.Rounds`.
+      round_key: the key of the round.
+      client: the client's index, and the examples and mask of its steps.
+      read: makes the examples of a step.
+    """
+    i, _, mask = client
+    steps = local_steps(plan, round_key, *client)
 
     def batch_of(step: LocalSteps) -> PyTree:
         batch = view(step.key, read(step.examples))
         return batch if step.mask is None else {**batch, "mask": step.mask}
 
-    is_step = None if steps.mask is None or plan.is_equal else steps.mask.any(axis=-1)
-    return Batches(steps, batch_of, is_step)
+    return Batches(steps, batch_of, is_local_step(plan, client_key(round_key, i), i, mask))
 
 
 def resident_batches(plan: SamplingPlan, view: View) -> Callable[[Any, Any], Batches]:
@@ -120,8 +167,8 @@ def resident_batches(plan: SamplingPlan, view: View) -> Callable[[Any, Any], Bat
         store, key = source
         start = store.offsets[i]
         positions, mask = draw(plan, key, i, store.offsets[i + 1] - start)
-        steps = local_steps(plan, key, i, start + positions, mask)
-        return client_batches(plan, view, steps, lambda rows: gather(store.features, dict(plan.widths), rows))
+        client = (i, start + positions, mask)
+        return client_batches(plan, view, key, client, lambda rows: gather(store.features, dict(plan.widths), rows))
 
     return batches_of
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, PyTree
 from lur import _checks
 from lur.data.gather import Resident, resident
 from lur.data.store import Store
-from lur.engine.batches import View, as_stored, plan_sampling
+from lur.engine.batches import Steps, View, as_stored, plan_sampling
 from lur.engine.cells import CELL_AXES, stack_cells
 from lur.engine.fast.choice import choose_form
 from lur.engine.rounds import Rounds, resident_rounds
@@ -136,6 +136,7 @@ def advance_grid(
     view: View = as_stored,
     layout: str | Layout = "vmap",
     epochs: int | None = None,
+    steps: Steps = None,
     weighting: Literal["uniform", "examples"] = "uniform",
     data: Resident | None = None,
     capacity: int | None = None,
@@ -148,7 +149,7 @@ def advance_grid(
       states: from `init_grid`, or an earlier call.
       store: the clients' examples.
       seeds: one for each entry of the states' first axis.
-      rounds, clients_per_round, batch_size, view, epochs, weighting, data, capacity: as in `lur.run`.
+      rounds, clients_per_round, batch_size, view, epochs, steps, weighting, data, capacity: as in `lur.run`.
       layout: as in `lur.run`. ``sharded`` shards the clients over all devices or, if `devices` gives the number of
         groups that the cells are sharded over, over the devices of each group.
       devices: the number of devices, or groups of devices, that the cells are sharded over; by default all that the
@@ -175,7 +176,7 @@ def advance_grid(
             f"devices must be from 1 to {groups}, the number of groups of {chosen.devices} devices, got {devices}"
         )
     keep_compiled()
-    plan = plan_sampling(store, method, clients_per_round, batch_size, epochs, weighting)
+    plan = plan_sampling(store, method, clients_per_round, batch_size, epochs, weighting, steps=steps)
     if is_on_host(states.clients):
         raise ValueError("states must fit into device memory in a grid, got client states on the host")
     check_client_states(jax.tree.map(lambda leaf: leaf[0, 0], states.clients), plan.N)

@@ -16,7 +16,7 @@ from lur.data.gather import Resident
 from lur.data.prefetch import prefetched
 from lur.data.sampling import round_key, sample_clients
 from lur.data.store import Store
-from lur.engine.batches import SamplingPlan, View, client_batches, local_steps, resident_batches
+from lur.engine.batches import SamplingPlan, View, client_batches, resident_batches
 from lur.engine.host_store import HostRounds, process_share, read_rounds, rounds_per_transfer
 from lur.methods.method import Batches, Method, RoundInfo, RoundInputs, ServerState, method_round
 from lur.parallel.client_states import is_on_host, put_rows, take_rows
@@ -108,8 +108,7 @@ def host_rounds(
     method, plan, view, layout, _ = program
 
     def batches_of(key: Any, client: Any) -> Batches:
-        steps = local_steps(plan, key, *client)
-        return client_batches(plan, view, steps, lambda examples: examples)
+        return client_batches(plan, view, key, client, lambda examples: examples)
 
     def one_round(state: ServerState, data: HostRounds) -> tuple[ServerState, RoundInfo]:
         batches = (data.indices, data.examples, data.mask)

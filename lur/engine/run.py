@@ -14,7 +14,7 @@ import numpy as np
 from lur import _checks
 from lur.data.gather import Resident, gather, resident, size_in_bytes
 from lur.data.store import Store
-from lur.engine.batches import View, as_stored, plan_sampling
+from lur.engine.batches import Steps, View, as_stored, plan_sampling
 from lur.engine.fast.choice import choose_form
 from lur.engine.rounds import Rounds, advance
 from lur.engine.run_description import describe_run
@@ -42,6 +42,7 @@ def run(
     view: View = as_stored,
     layout: str | Layout = "auto",
     epochs: int | None = None,
+    steps: Steps = None,
     weighting: Literal["uniform", "examples"] = "uniform",
     data: Resident | Literal["host"] | None = None,
     capacity: int | None = None,
@@ -63,6 +64,9 @@ def run(
       epochs: E; instead of drawing with replacement, each client goes E times through its shuffled data. The loss must
         then take the mean over the examples in ``batch["mask"]``, of shape (B,), and theta must have
         K = ceil(E n_max / B) weights. Clients with fewer examples take fewer steps.
+      steps: K_i, the number of local steps that client i takes: an array of N integers from 1 to K, one per client of
+        the store, or a tuple (low, high), from which each client draws its K_i uniformly in every round; None is K for
+        all. With K_i Theta must have equal weights, and `epochs`, which decide K_i themselves, must be None.
       weighting: whether the clients' updates are weighted uniformly, as in the paper, or by their numbers of examples.
       data: `lur.data.gather.resident(store)`, if several calls share it, or ``host`` to leave the store on the host and
         read ahead. By default stores below `DEVICE_BYTES` move to the device. With several processes each process
@@ -76,7 +80,7 @@ def run(
     """
     rounds = checked_rounds(rounds)
     keep_compiled()
-    plan = plan_sampling(store, method, clients_per_round, batch_size, epochs, weighting)
+    plan = plan_sampling(store, method, clients_per_round, batch_size, epochs, weighting, steps=steps)
     choice = choose_layout(state.params, plan.M, layout)
     LOG.info("layout %s: %s", choice.layout, choice.reason)
     form = choose_form(method, state.params, state.client_lr)

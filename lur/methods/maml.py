@@ -34,7 +34,7 @@ class MAMLClient(NamedTuple):
     local_steps: int
 
     def __call__(self, broadcast: Broadcast, client_state: PyTree, batches: Batches) -> ClientOutput:
-        K, x, batches = self.local_steps, broadcast.params, batches.padded_with_first()
+        K, x = self.local_steps, broadcast.params
         gammas = jnp.broadcast_to(broadcast.client_lr, (K,))
         support, query = support_and_query(batches, K)
 
@@ -57,10 +57,12 @@ def adapt(loss_fn: _checks.Loss, params: PyTree, batches: Batches, gammas: Float
 def support_and_query(batches: Batches, K: int) -> tuple[Batches, Batches]:
     """Split mini-batches into the first K, for the local steps, and the next, for the outer loss.
 
-    With exactly K mini-batches the outer loss is the mean over all of them.
+    With exactly K mini-batches the outer loss is the mean over all of them. The next one is no local step, so also
+    clients that take fewer than K steps have it.
     """
     supplied = jax.tree.leaves(batches.steps)[0].shape[0]
-    return batches.between(0, K), batches.between(K, K + 1) if supplied > K else batches
+    support = batches.between(0, K).padded_with_first()
+    return support, batches.between(K, K + 1)._replace(is_step=None) if supplied > K else support
 
 
 def maml_gradient(

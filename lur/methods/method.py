@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from lur import _checks
 from lur.methods.by_value import by_value
+from lur.methods.mini_batches import Batches, BatchesOf, given_batches, given_batches_of_steps
 from lur.parallel.client_states import population, repeat_for_clients
 from lur.parallel.clients import ClientResults, mean_over_clients
 from lur.parallel.layouts import Layout, parse_layout
@@ -65,67 +66,6 @@ class Broadcast(NamedTuple):
     client_lr: Float[Array, "..."]
     extra: PyTree = ()
     prepared: PyTree = ()
-
-
-class Batches(NamedTuple):
-    """The mini-batches of one client, read when a local step needs them.
-
-    Attributes:
-      steps: pytree with leading axis K: what `read` needs to make the mini-batch of a step.
-      read: ``read(step) -> batch``, the mini-batch of one entry of `steps`.
-      is_step: which of the K steps this client takes; the others are padding. None if it takes all of them.
-    """
-
-    steps: PyTree
-    read: Callable[[PyTree], PyTree] = lambda step: step
-    is_step: Bool[Array, "K"] | None = None
-
-    def scan(self, step: Callable[..., tuple[PyTree, Any]], carry: PyTree, *per_step: PyTree) -> tuple[PyTree, Any]:
-        """Scan ``step(carry, batch, *values) -> (carry, output)`` over the local steps.
-
-        Args:
-          step: one local step. A padding step leaves the carry as it is, and its output is zero.
-          carry: the first carry.
-          per_step: pytrees with leading axis K, such as rates and weights; `values` are their entries.
-        """
-
-        def read_and_step(carry: PyTree, inputs: Any) -> tuple[PyTree, Any]:
-            source, is_step, values = inputs
-            new, output = step(carry, self.read(source), *values)
-            if is_step is not None:
-                new = jax.tree.map(partial(jnp.where, is_step), new, carry)
-                output = jax.tree.map(lambda leaf: jnp.where(is_step, leaf, jnp.zeros_like(leaf)), output)
-            return new, output
-
-        return jax.lax.scan(read_and_step, carry, (self.steps, self.is_step, per_step))
-
-    def arrays(self) -> PyTree:
-        """Return all mini-batches, with leading axes (K, B)."""
-        return jax.vmap(self.read)(self.steps)
-
-    def padded_with_first(self) -> "Batches":
-        """Return the same mini-batches with the first one in the place of padding, for clients that differentiate them.
-
-        A loss may be nan without examples. A padding step is not selected, but its derivative is multiplied by zero.
-        """
-        if self.is_step is None:
-            return self
-        index = jnp.where(self.is_step, jnp.arange(len(self.is_step), dtype=jnp.int32), 0)
-        return self._replace(steps=jax.tree.map(lambda leaf: leaf[index], self.steps))
-
-    def between(self, first: int, end: int) -> "Batches":
-        """Return the mini-batches of the steps first, ..., end - 1, counted from 0."""
-        steps, is_step = jax.tree.map(lambda leaf: leaf[first:end], (self.steps, self.is_step))
-        return self._replace(steps=steps, is_step=is_step)
-
-    def mean(self, function: Callable[[PyTree], Float[Array, ""]]) -> Float[Array, ""]:
-        """Return the mean of ``function(batch)`` over the steps that this client takes."""
-        _, values = self.scan(lambda carry, batch: (carry, function(batch)), ())
-        return values.sum() / (len(values) if self.is_step is None else self.is_step.sum().astype(values.dtype))
-
-    def first(self) -> PyTree:
-        """Return the mini-batch of the first step."""
-        return self.read(jax.tree.map(lambda leaf: leaf[0], self.steps))
 
 
 class ClientOutput(NamedTuple):
@@ -207,11 +147,6 @@ def broadcast_model(state: ServerState) -> PyTree:
     return state.params
 
 
-def given_batches(source: None, arrays: PyTree) -> Batches:
-    """Return mini-batches that are given as arrays with leading axes (K, B)."""
-    return Batches(arrays)
-
-
 class Method(NamedTuple):
     """A local update method as pure functions.
 
@@ -274,6 +209,7 @@ class Method(NamedTuple):
         weights: Float[Array, "M"] | None = None,
         clients: Int[Array, "M"] | None = None,
         layout: str | Layout = "vmap",
+        steps: Int[Array, "M"] | None = None,
     ) -> tuple[ServerState, RoundInfo]:
         """Run one round on given mini-batches.
 
@@ -283,12 +219,18 @@ class Method(NamedTuple):
           weights: of the clients, such as their numbers of examples; by default the uniform mean.
           clients: the cohort's indices among the N clients, whose states are used; by default the first M.
           layout: how the clients are laid out, see `lur.parallel.layouts`.
+          steps: K_i, the number of local steps that each client takes, from 1 to K; its further mini-batches are
+            padding (`Batches.is_step`). By default all clients take K steps.
         """
         M, *_ = _checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 1))
         weights = None if weights is None else _checks.client_weights(weights, M, state.server_lr.dtype)
         clients = _checks.client_indices(clients, M, population(state.clients))
+        batches_of = given_batches
+        if steps is not None:
+            steps = jnp.asarray(_checks.client_steps(steps, M, self.local_steps), jnp.int32)
+            batches, batches_of = (batches, steps), given_batches_of_steps
         inputs = RoundInputs(batches, weights, clients)
-        return block_if_cpu_mesh(_compiled_round(self, state, inputs, parse_layout(layout), given_batches))
+        return block_if_cpu_mesh(_compiled_round(self, state, inputs, parse_layout(layout), batches_of))
 
     def client(self, params: PyTree, batches: PyTree, gamma: Any) -> tuple[PyTree, Float[Array, ""]]:
         """Return the update and the loss before training of one client without state, from (K, B) mini-batches.
@@ -315,10 +257,6 @@ class RoundInputs(NamedTuple):
     weights: Float[Array, "M"] | None = None
     clients: Int[Array, "M"] | None = None
     source: Any = None
-
-
-BatchesOf = Callable[[Any, PyTree], Batches]
-"""``batches_of(source, batches of one client) -> Batches``."""
 
 
 def method_round(
