@@ -1,52 +1,20 @@
-"""What a round draws: M of N clients, K mini-batches of B examples each, and what the loss sees of them."""
+"""A client's mini-batches: the examples that its local steps draw, and what the loss sees of them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-from lur._checks import client_steps, positive_integer
-from lur.data.gather import Resident, check_device_dtypes, gather
-from lur.data.sampling import Draw, client_key, sample_steps, shuffled_epochs, steps_of_epochs, with_replacement
-from lur.data.store import Store
-from lur.engine.per_client import PerClient, per_client
-from lur.methods.method import Batches, Method
+from lur.data.gather import Resident, gather
+from lur.data.sampling import Draw, client_key, sample_steps, shuffled_epochs, with_replacement
+from lur.engine.array_setting import ArraySetting
+from lur.engine.sampling_plan import SamplingPlan
+from lur.methods.method import Batches
 
 View = Callable[[Any, Mapping[str, Any]], PyTree]
 """``view(key, examples) -> batch``: what the loss sees of a mini-batch of stored examples, augmented or not."""
-Steps = Int[np.ndarray, "N"] | Sequence[int] | tuple[int, int] | None
-"""Numbers of local steps K_i: one per client of the store, or a tuple (low, high) to draw from; None is K for all."""
-
-
-class SamplingPlan(NamedTuple):
-    """What a round draws from a store.
-
-    Attributes:
-      N: number of clients in the store.
-      M: number of clients per round.
-      K: number of local steps.
-      B: number of examples per mini-batch.
-      epochs: E, if clients go E times through their shuffled data; None if they draw with replacement.
-      largest: number of examples of the largest client.
-      is_equal: whether all clients have the same number of examples.
-      widths: widths of the padded ragged features, by name.
-      weighting: whether clients are weighted uniformly or by their numbers of examples.
-      steps: K_i of every client of the store, or the least and the largest of those drawn; None if all take K steps.
-    """
-
-    N: int
-    M: int
-    K: int
-    B: int
-    epochs: int | None
-    largest: int
-    is_equal: bool
-    widths: tuple[tuple[str, int], ...]
-    weighting: Literal["uniform", "examples"]
-    steps: PerClient | tuple[int, int] | None = None
 
 
 class LocalSteps(NamedTuple):
@@ -61,57 +29,6 @@ class LocalSteps(NamedTuple):
     examples: Any
     key: Any
     mask: Bool[Array, "K B"] | None
-
-
-def plan_sampling(
-    store: Store,
-    method: Method,
-    clients_per_round: int,
-    batch_size: int,
-    epochs: int | None = None,
-    weighting: Literal["uniform", "examples"] = "uniform",
-    *,
-    steps: Steps = None,
-) -> SamplingPlan:
-    """Return what the rounds of a method draw from a store, checked; the arguments are those of `lur.run`."""
-    M = positive_integer("clients_per_round", clients_per_round)
-    B = positive_integer("batch_size", batch_size)
-    if store.clients < M:
-        raise ValueError(
-            f"clients_per_round must be at most the number of clients in the store, {store.clients}, got {M}"
-        )
-    if weighting not in ("uniform", "examples"):
-        raise ValueError(f"weighting must be 'uniform' or 'examples', got {weighting!r}")
-    check_device_dtypes(store)
-    largest, K = int(store.sizes.max()), method.local_steps
-    if epochs is not None and steps is not None:
-        raise ValueError("steps must be None with epochs, which decide each client's number of steps, got both")
-    if epochs is not None:
-        epochs = positive_integer("epochs", epochs)
-        K = steps_of_epochs(epochs, largest, B)
-        if method.local_steps != K:
-            raise ValueError(
-                f"{epochs} epochs over the largest client ({largest} examples, batches of {B}) take K = {K} steps, "
-                f"got a method with {method.local_steps}; use theta = lur.theta.fedavg({K})"
-            )
-    is_equal = bool((store.sizes == largest).all())
-    widths = tuple(sorted(store.widths.items()))
-    own_steps = checked_steps(steps, store.clients, K)
-    return SamplingPlan(store.clients, M, K, B, epochs, largest, is_equal, widths, weighting, own_steps)
-
-
-def checked_steps(steps: Steps, N: int, K: int) -> PerClient | tuple[int, int] | None:
-    """Return K_i of every client, or the range to draw them from, checked; the arguments are those of `lur.run`."""
-    if steps is None:
-        return None
-    if not isinstance(steps, tuple):
-        return per_client(client_steps(steps, N, K), np.int32)
-    if len(steps) != 2 or not all(isinstance(k, int | np.integer) and not isinstance(k, bool) for k in steps):
-        raise ValueError(f"steps must be a tuple (low, high) of integers, or an array of {N} integers, got {steps}")
-    low, high = map(int, steps)
-    if not 1 <= low <= high <= K:
-        raise ValueError(f"steps must be (low, high) with 1 <= low <= high <= K = {K}, got {(low, high)}")
-    return low, high
 
 
 def draw(plan: SamplingPlan, round_key: Any, i: Int[Array, ""], n: Int[Array, ""]) -> Draw:
@@ -135,7 +52,9 @@ def is_local_step(plan: SamplingPlan, key: Any, i: Int[Array, ""], mask: Any) ->
     """
     if plan.steps is None:
         return None if mask is None or plan.is_equal else mask.any(axis=-1)
-    K_i = sample_steps(key, *plan.steps) if not isinstance(plan.steps, PerClient) else jnp.asarray(plan.steps.array)[i]
+    K_i = (
+        sample_steps(key, *plan.steps) if not isinstance(plan.steps, ArraySetting) else jnp.asarray(plan.steps.array)[i]
+    )
     return jnp.arange(plan.K, dtype=jnp.int32) < K_i
 
 

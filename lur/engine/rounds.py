@@ -14,10 +14,11 @@ from jaxtyping import Array, Int, PyTree
 
 from lur.data.gather import Resident
 from lur.data.prefetch import prefetched
-from lur.data.sampling import round_key, sample_clients
+from lur.data.sampling import round_key
 from lur.data.store import Store
-from lur.engine.batches import SamplingPlan, View, client_batches, resident_batches
+from lur.engine.batches import View, client_batches, resident_batches
 from lur.engine.host_store import HostRounds, process_share, read_rounds, rounds_per_transfer
+from lur.engine.sampling_plan import SamplingPlan, sample_cohort
 from lur.methods.method import Batches, Method, RoundInfo, RoundInputs, ServerState, method_round
 from lur.parallel.client_states import is_on_host, put_rows, take_rows
 from lur.parallel.layouts import Layout
@@ -69,7 +70,7 @@ def resident_rounds(
 
     def one_round(state: ServerState, _: Any) -> tuple[ServerState, RoundInfo]:
         key = round_key(seed, state.round)
-        clients = constrain_replicated(sample_clients(key, plan.N, plan.M), layout)
+        clients = constrain_replicated(sample_cohort(plan, seed, state.round), layout)
         sizes = data.offsets[clients + 1] - data.offsets[clients]
         weights = sizes if plan.weighting == "examples" else None
         inputs = RoundInputs(clients, weights, clients, (data, key))
