@@ -43,6 +43,14 @@ COHORTS = {
 }
 
 
+THIN = [
+    ("iid", "vmap", None),
+    ("iid with p", "chunked:2", "host"),
+    ("full", "vmap", None),
+    ("cyclic", "chunked:2", "host"),
+]
+
+
 def options_of(name):
     sizes = {} if name == "full" else {"clients_per_round": M}
     return {"sampling": name.split()[0], "probabilities": P if "p" in name.split() else None, **sizes}
@@ -53,8 +61,14 @@ def run(store, seed=7, rounds=ROUNDS, **options):
     return lur.run(METHOD, state, store, rounds=rounds, batch_size=1, seed=seed, **options)
 
 
-@pytest.mark.parametrize("name", COHORTS)
-@pytest.mark.parametrize(("layout", "data"), [("vmap", None), ("chunked:2", "host")])
+@pytest.mark.parametrize(
+    ("name", "layout", "data"),
+    [
+        case if case in THIN else pytest.param(*case, marks=pytest.mark.full)
+        for name in COHORTS
+        for case in ((name, "vmap", None), (name, "chunked:2", "host"))
+    ],
+)
 def test_the_cohorts_of_a_run(name, layout, data):
     """A client that is drawn twice counts twice."""
     problem, store = quadratic(np.full(N, 1 / N))
@@ -75,7 +89,9 @@ def test_the_cohorts_of_a_run(name, layout, data):
     np.testing.assert_allclose(infos.client_losses, losses, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", COHORTS)
+@pytest.mark.parametrize(
+    "name", ["iid with p", *(pytest.param(k, marks=pytest.mark.full) for k in COHORTS if k[-1] != "p")]
+)
 def test_a_grid_and_a_cut_run_have_the_same_cohorts(name):
     _, store = quadratic(np.full(N, 1 / N))
     whole, _ = run(store, layout="vmap", capacity=ROUNDS, **options_of(name))
@@ -101,7 +117,7 @@ SAMPLINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize("name", ["iid with p", "uniform", pytest.param("iid", marks=pytest.mark.full)])
 def test_the_moments_of_many_runs_are_the_exact_ones(name):
     """Mean and second moments of x - x* after some rounds, within three standard errors of the sample."""
     p, sampling, options = SAMPLINGS[name]
