@@ -20,7 +20,7 @@ from lur.engine.batches import View, client_batches, resident_batches
 from lur.engine.host_store import HostRounds, process_share, read_rounds, rounds_per_transfer
 from lur.engine.sampling_plan import SamplingPlan, sample_cohort
 from lur.methods.method import Batches, Method, RoundInfo, RoundInputs, ServerState, method_round
-from lur.parallel.client_states import is_on_host, put_rows, take_rows
+from lur.parallel.client_states import is_on_host, put_rows, rounds_of_rows, take_rows, writable_states
 from lur.parallel.layouts import Layout
 from lur.parallel.mesh import block_if_cpu_mesh, constrain_replicated, replicated
 from lur.parallel.processes import place_arrays
@@ -141,12 +141,14 @@ def run_on_host(
 ) -> tuple[ServerState, RoundInfo]:
     """Run `rounds` rounds. The examples of the next ones are read, up to `depth` transfers ahead, meanwhile.
 
-    Client states on the host are copied first, unless `donate` allows to update them in place.
+    Client states that are numpy arrays are copied first, unless `donate` allows to update them in place.
     """
     plan, first = program.plan, int(state.round)
     share, size = process_share(plan.M, program.layout), rounds_per_transfer(plan, store)
     compiled, infos = _compiled_host_rounds(program.layout), []
-    host_states = jax.tree.map(np.asarray if donate else np.array, state.clients) if is_on_host(state.clients) else None
+    host_states = writable_states(state.clients, in_place=donate) if is_on_host(state.clients) else None
+    if host_states is not None:
+        size = min(size, rounds_of_rows(host_states, plan.M))
 
     def read(t: int) -> tuple[HostRounds, int]:
         count = min(size, first + rounds - t)
@@ -161,7 +163,7 @@ def run_on_host(
             rows, positions = place_arrays((rows, positions), sharding)
             data = data._replace(clients=positions)
             state, info = compiled(program, state._replace(clients=rows), data, np.asarray(seed), np.int32(count))
-            put_rows(host_states, index, state.clients)
+            host_states = put_rows(host_states, index, state.clients)
         infos.append(jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], info))
     if host_states is not None:
         state = state._replace(clients=host_states)
