@@ -22,7 +22,7 @@ class LocalSteps(NamedTuple):
 
     Attributes:
       examples: the steps' examples, or their rows in a store.
-      key: a random key per step, for the view.
+      key: a random key per step, for the view; `Batches.key` is another one, for the client.
       mask: which examples of each mini-batch count; None if all do.
     """
 
@@ -70,13 +70,21 @@ def client_batches(
       read: makes the examples of a step.
     """
     i, _, mask = client
-    steps = local_steps(plan, round_key, *client)
+    steps, own_key = local_steps(plan, round_key, *client), client_key(round_key, i)
 
     def batch_of(step: LocalSteps) -> PyTree:
         batch = view(step.key, read(step.examples))
-        return batch if step.mask is None else {**batch, "mask": step.mask}
+        if step.mask is None:
+            return batch
+        if not isinstance(batch, Mapping):
+            raise ValueError(
+                f"view must return arrays by name with epochs, whose mini-batches get a `mask`, "
+                f"got {type(batch).__name__}"
+            )
+        return {**batch, "mask": step.mask}
 
-    return Batches(steps, batch_of, is_local_step(plan, client_key(round_key, i), i, mask))
+    is_step = is_local_step(plan, own_key, i, mask)
+    return Batches(steps, batch_of, is_step, jax.random.fold_in(own_key, 2))
 
 
 def resident_batches(plan: SamplingPlan, view: View) -> Callable[[Any, Any], Batches]:

@@ -77,8 +77,17 @@ def plan_sampling(
     M = checked_cohort_size(clients_per_round, store.clients, sampling)
     bounds = checked_probabilities(probabilities, store.clients, sampling)
     B = positive_integer("batch_size", batch_size)
+    if method.full_participation and store.clients != M:
+        raise ValueError(
+            f"clients_per_round must be all {store.clients} clients of the store, which this method needs in every "
+            f"round, got {M}"
+        )
+    if method.full_participation and sampling == "iid":
+        raise ValueError("sampling must be of all clients, which this method needs in every round, got 'iid'")
     if weighting not in ("uniform", "examples"):
         raise ValueError(f"weighting must be 'uniform' or 'examples', got {weighting!r}")
+    if method.uniform_weights and weighting != "uniform":
+        raise ValueError(f"weighting must be 'uniform' with this method, which needs uniform means, got {weighting!r}")
     check_device_dtypes(store)
     largest, K = int(store.sizes.max()), method.local_steps
     if epochs is not None and steps is not None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 
 class Batches(NamedTuple):
@@ -16,11 +16,14 @@ class Batches(NamedTuple):
       steps: pytree with leading axis K: what `read` needs to make the mini-batch of a step.
       read: ``read(step) -> batch``, the mini-batch of one entry of `steps`.
       is_step: which of the K steps this client takes; the others are padding. None if it takes all of them.
+      key: the random key of this client in this round, for clients that draw, such as those that quantise. It is the
+        same in every layout, and the mini-batches do not depend on it. None outside a round.
     """
 
     steps: PyTree
     read: Callable[[PyTree], PyTree] = lambda step: step
     is_step: Bool[Array, "K"] | None = None
+    key: Key[Array, ""] | None = None
 
     def scan(self, step: Callable[..., tuple[PyTree, Any]], carry: PyTree, *per_step: PyTree) -> tuple[PyTree, Any]:
         """Scan ``step(carry, batch, *values) -> (carry, output)`` over the local steps.
@@ -74,13 +77,16 @@ BatchesOf = Callable[[Any, PyTree], Batches]
 """``batches_of(source, batches of one client) -> Batches``."""
 
 
-def given_batches(source: None, arrays: PyTree) -> Batches:
-    """Return mini-batches that are given as arrays with leading axes (K, B)."""
-    return Batches(arrays)
+def given_batches(t: Int[Array, ""], client: tuple[PyTree, Int[Array, ""]]) -> Batches:
+    """Return the mini-batches of a client in round t from (arrays with leading axes (K, B), index of the client)."""
+    arrays, i = client
+    key = jax.random.key(0, impl="threefry2x32")  # the bits of other generators depend on vmapped axes
+    return Batches(arrays, key=jax.random.fold_in(jax.random.fold_in(key, t), i))
 
 
-def given_batches_of_steps(source: None, client: tuple[PyTree, Int[Array, ""]]) -> Batches:
-    """Return given mini-batches of a client that takes the first K_i steps, from (arrays, K_i)."""
-    arrays, K_i = client
+def given_batches_of_steps(t: Int[Array, ""], client: tuple[PyTree, Int[Array, ""], Int[Array, ""]]) -> Batches:
+    """Return given mini-batches of a client that takes the first K_i steps, from (arrays, index, K_i)."""
+    arrays, i, K_i = client
+    batches = given_batches(t, (arrays, i))
     supplied = jax.tree.leaves(arrays)[0].shape[0]
-    return Batches(arrays, is_step=jnp.arange(supplied, dtype=K_i.dtype) < K_i)
+    return batches._replace(is_step=jnp.arange(supplied, dtype=K_i.dtype) < K_i)

@@ -16,7 +16,7 @@ from lur.parallel.processes import place_arrays
 
 DEVICE_BYTES = 2**31
 """States that take more memory than this stay on the host."""
-DEVICE_ROWS_BYTES = 2**29
+DEVICE_ROWS_BYTES = 2**27
 """Bytes of states on the host that move to the device at once, if more than one round's states fit."""
 
 
