@@ -17,11 +17,11 @@ from jaxtyping import PyTree
 
 from lur.data.gather import Resident, resident, size_in_bytes
 from lur.data.sampling import steps_of_epochs
-from lur.engine.batches import plan_sampling
 from lur.engine.fast.choice import FormChoice, choose_form
 from lur.engine.rounds import Rounds, advance
 from lur.engine.run import DEVICE_BYTES
 from lur.engine.run_description import describe_program
+from lur.engine.sampling_plan import plan_sampling
 from lur.methods.method import Method, RoundInfo, ServerState
 from lur.parallel.agreement import check_agreement, describe
 from lur.parallel.client_states import place_client_states

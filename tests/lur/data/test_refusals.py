@@ -16,7 +16,7 @@ from lur.data.ragged import from_rows
 from lur.data.readers import fedjax_sqlite, leaf_json, samples, tff_sqlite
 from lur.data.store import StoreError, open_store
 from lur.data.writer import in_memory, write_store
-from lur.engine.batches import plan_sampling
+from lur.engine.sampling_plan import plan_sampling
 from lur.methods.local_update import local_update
 from lur.tasks.digits import task as digits
 from tests.lur.data.readers import writers
