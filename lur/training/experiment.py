@@ -31,7 +31,7 @@ from lur.parallel.processes import place_arrays
 from lur.tasks import load
 from lur.tasks.task import Task
 from lur.theta import MAX_K
-from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, resolve_config
+from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, parse_steps, resolve_config
 from lur.training.method_choice import choose_method, make_method
 from lur.training.user_code import call, load_attribute
 
@@ -88,7 +88,16 @@ def resolve(config: RunConfig, task: Task) -> Experiment:
     layout, reason = choose_layout(shapes, M, resolved.layout, linear=is_linear)
     form = build_method(task, resolved, shapes)
     check_rates(form.method, shapes, [(resolved.client_lr, resolved.server_lr)])
-    plan = plan_sampling(task.store, form.method, M, resolved.batch_size, resolved.epochs, resolved.weighting)
+    plan = plan_sampling(
+        task.store,
+        form.method,
+        M,
+        resolved.batch_size,
+        resolved.epochs,
+        resolved.weighting,
+        steps=parse_steps(resolved.steps),
+        sampling=resolved.sampling,
+    )
     program = Rounds(form.method, plan, task.view, layout, MAX_ROUNDS_PER_CALL)
     on_host = size_in_bytes(task.store) > DEVICE_BYTES or jax.process_count() > 1
     return Experiment(task, resolved, program, reason, f"{form.name}: {form.reason}", on_host)

@@ -96,9 +96,10 @@ def method_settings(config: RunConfig, settings: Settings, clients: int | None) 
     if config.server is None and "server" in choice.arguments:
         own = choice.arguments["server"].default
         filled["server"] = settings.server if own in (optax.sgd, inspect.Parameter.empty) else None
+    needs_all = config.sampling == "full" or (choice.entry is not None and choice.entry.full_participation)
+    if needs_all and config.clients_per_round is None and clients is not None:
+        filled["clients_per_round"] = clients
     if choice.entry is not None:
-        if choice.entry.full_participation and config.clients_per_round is None and clients is not None:
-            filled["clients_per_round"] = clients
         filled |= {name: value for name, value in choice.entry.defaults.items() if getattr(config, name) is None}
     K = settings.local_steps if config.local_steps is None else config.local_steps
     if config.epochs is not None or not choice.takes("local_steps"):

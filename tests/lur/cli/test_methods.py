@@ -327,7 +327,7 @@ def test_the_configuration_of_an_older_run_is_the_present_one(lur, tmp_path):
     options = ["train", "quadratic", *SMALL, "--checkpoint-every", "2", "--run-dir"]
     assert lur(*options, "run")[0] == 0
     file = tmp_path / "run" / "config.toml"
-    new = ("method = ",)
+    new = ("method = ", "sampling = ")
     file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(new)))
     older = file.read_bytes()
     info = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -340,10 +340,26 @@ def test_the_configuration_of_an_older_run_is_the_present_one(lur, tmp_path):
         "over_batch", "init", "normalise", "checkpoint_every", "checkpoint_seconds",
     }  # fmt: skip
     assert lur("train", "--run-dir", "run")[0] == 0
-    assert tomllib.loads(file.read_text()) == tomllib.loads(older.decode()) | {"method": "local_update"}
+    assert tomllib.loads(file.read_text()) == tomllib.loads(older.decode()) | {
+        "method": "local_update",
+        "sampling": "uniform",
+    }
     assert lur("train", "--run-dir", "run", "--rounds", "6")[0] == 0
     assert lur(*options, "long", "--rounds", "6")[0] == 0
     assert (tmp_path / "run" / "log.jsonl").read_bytes() == (tmp_path / "long" / "log.jsonl").read_bytes()
+
+
+def test_sampling_and_steps_reach_the_engine():
+    config = RunConfig("quadratic", clients=5, clients_per_round=2, sampling="cyclic", steps="2:7")
+    plan = resolve(config, load_task(config)).program.plan
+    assert (plan.sampling, plan.steps, plan.M) == ("cyclic", (2, 7), 2)
+    config = RunConfig("quadratic", clients=5, sampling="full")
+    assert resolve(config, load_task(config)).config.clients_per_round == 5
+    for steps in ("0:3", "3:2", "3", "a:b"):
+        with pytest.raises(ValueError, match="steps must be low:high with 1 <= low <= high, got"):
+            RunConfig("quadratic", steps=steps)
+    with pytest.raises(ValueError, match="steps must be left out with epochs"):
+        RunConfig("quadratic", steps="1:2", epochs=1)
 
 
 def test_tune_and_decay_take_a_method(lur):
