@@ -163,7 +163,7 @@ def attacked(lur, tmp_path, name, count, seed):
 
 
 @pytest.mark.promote
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ["train", pytest.param("sweep", marks=pytest.mark.full)])
 def test_a_few_damaged_folders(lur, tmp_path, name):
     assert sum(attacked(lur, tmp_path, name, len(HARMS), 1).values()) == len(HARMS)
 
