@@ -20,12 +20,13 @@ FOUNDATIONS = {
 ROOMS = FOUNDATIONS | {
     "lur.explorer": set(),
     "lur.parallel": set(),
-    "lur.methods": {"lur._checks", "lur.theta", "lur.parallel"},
+    "lur.methods": {"lur._checks", "lur._extras", "lur.theta", "lur.parallel"},
     "lur.data": {"lur._extras", "lur.cache_folder", "lur.regular_files"},
     "lur.models": {"lur._extras", "lur.parallel"},
     "lur.engine": {"lur._checks", "lur.jax_setup", "lur.theta", "lur.methods", "lur.parallel", "lur.data"},
-    "lur.tasks": {"lur._extras", "lur.data", "lur.models", "lur.engine"},
+    "lur.tasks": {"lur._checks", "lur._extras", "lur.data", "lur.models", "lur.engine"},
     "lur.training": {
+        "lur._checks",
         "lur._extras",
         "lur.regular_files",
         "lur.theta",

@@ -48,8 +48,12 @@ def import_(
         imported = import_store(
             format, path, store, options, lambda done, total: bar.update(line, completed=done, total=total)
         )
-    printer(quiet, json)(f"{store}: {imported.clients:,} clients, {imported.examples:,} examples")
-    write_json(json, {"store": store, "clients": imported.clients, "examples": imported.examples})
+    empty = imported.about.get("empty_clients", 0)
+    left_out = f"; {empty:,} without examples left out" if empty else ""
+    printer(quiet, json)(f"{store}: {imported.clients:,} clients, {imported.examples:,} examples{left_out}")
+    write_json(
+        json, {"store": store, "clients": imported.clients, "examples": imported.examples, "empty_clients": empty}
+    )
     return 0
 
 

@@ -28,7 +28,8 @@ def train(
     folder, the command resumes the run; `lur train --run-dir DIR` is enough for that.
 
     Args:
-        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as
+            my_module:task.
         config: A TOML file, as `lur config` prints it; other flags override it.
         run_dir: Keep the configuration, the environment, the log, checkpoints and figures in this folder.
         resume: Resume the run in the folder; --no-resume accepts only a new folder.
@@ -134,7 +135,7 @@ def _report_outcome(
     """Report how the run ended; returns the exit status."""
     from lur.training.experiment import num_parameters
 
-    config, size = experiment.config, num_parameters(progress.state.params)
+    config, size = experiment.config, num_parameters(experiment.method.model(progress.state))
     state = "diverged" if progress.diverged else "finished" if stop.signal is None else "stopped"
     outcome = {
         "task": config.task,

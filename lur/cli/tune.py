@@ -24,7 +24,8 @@ def tune(
     Of fewer than 400 rounds the last quarter counts.
 
     Args:
-        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as
+            my_module:task.
         config: A TOML file, as `lur config` prints it; other flags override it.
         run_dir: The folder of the sweep; by default runs/tune-TASK.
         csv: Write the table to this file, as well as to tuned.csv in the folder.

@@ -47,7 +47,7 @@ class LocalSteps(NamedTuple):
 
     Attributes:
       examples: the steps' examples, or their rows in a store.
-      key: a random key per step, for the view.
+      key: a random key per step, for the view; `Batches.key` is another one, for the client.
       mask: which examples of each mini-batch count; None if all do.
     """
 
@@ -71,8 +71,15 @@ def plan_sampling(
         raise ValueError(
             f"clients_per_round must be at most the number of clients in the store, {store.clients}, got {M}"
         )
+    if method.full_participation and store.clients != M:
+        raise ValueError(
+            f"clients_per_round must be all {store.clients} clients of the store, which this method needs in every "
+            f"round, got {M}"
+        )
     if weighting not in ("uniform", "examples"):
         raise ValueError(f"weighting must be 'uniform' or 'examples', got {weighting!r}")
+    if method.uniform_weights and weighting != "uniform":
+        raise ValueError(f"weighting must be 'uniform' with this method, which needs uniform means, got {weighting!r}")
     check_device_dtypes(store)
     largest, K = int(store.sizes.max()), method.local_steps
     if epochs is not None:
@@ -102,8 +109,19 @@ def local_steps(plan: SamplingPlan, round_key: Any, i: Int[Array, ""], examples:
     return LocalSteps(examples, keys, mask)
 
 
-def client_batches(plan: SamplingPlan, view: View, steps: LocalSteps, read: Callable[[Any], Any]) -> Batches:
-    """Return a client's mini-batches; `read` makes the examples of a step. A step without examples is padding."""
+def client_batches(
+    plan: SamplingPlan, view: View, round_key: Any, client: tuple[Any, Any, Any], read: Callable[[Any], Any]
+) -> Batches:
+    """Return the mini-batches of a client in a round. A step without examples is padding.
+
+    Args:
+      plan, view: see `lur.engine.rounds.Rounds`.
+      round_key: the key of the round.
+      client: the client's index, and the examples and mask of its steps.
+      read: makes the examples of a step.
+    """
+    steps = local_steps(plan, round_key, *client)
+    key = jax.random.fold_in(client_key(round_key, client[0]), 2)
 
     def batch_of(step: LocalSteps) -> PyTree:
         batch = view(step.key, read(step.examples))
@@ -117,7 +135,7 @@ def client_batches(plan: SamplingPlan, view: View, steps: LocalSteps, read: Call
         return {**batch, "mask": step.mask}
 
     is_step = None if steps.mask is None or plan.is_equal else steps.mask.any(axis=-1)
-    return Batches(steps, batch_of, is_step)
+    return Batches(steps, batch_of, is_step, key)
 
 
 def resident_batches(plan: SamplingPlan, view: View) -> Callable[[Any, Any], Batches]:
@@ -127,8 +145,8 @@ def resident_batches(plan: SamplingPlan, view: View) -> Callable[[Any, Any], Bat
         store, key = source
         start = store.offsets[i]
         positions, mask = draw(plan, key, i, store.offsets[i + 1] - start)
-        steps = local_steps(plan, key, i, start + positions, mask)
-        return client_batches(plan, view, steps, lambda rows: gather(store.features, dict(plan.widths), rows))
+        client = (i, start + positions, mask)
+        return client_batches(plan, view, key, client, lambda rows: gather(store.features, dict(plan.widths), rows))
 
     return batches_of
 

@@ -26,6 +26,7 @@ from lur.engine.fast.choice import choose_form
 from lur.engine.rounds import Rounds, resident_rounds
 from lur.engine.run import checked_rounds, checked_seed
 from lur.jax_setup import keep_compiled
+from lur.methods.compiled import jit_per_settings
 from lur.methods.method import Method, RoundInfo, ServerState
 from lur.parallel.client_states import check_client_states, fits_device, is_on_host
 from lur.parallel.layouts import Layout, devices_needed, parse_layout
@@ -61,11 +62,11 @@ def run_grid(
     S, *rates = (len(values) if np.ndim(values) else 0 for values in (seeds, client_lr, server_lr))
     states = init_grid(method, params, client_lr, server_lr, seeds=S, clients=store.clients)
     states, infos = advance_grid(method, states, store, seeds=seeds, **options)
-    return _unstack_rates(states, infos, (S, *rates))
+    return _unstack_rates((S, *rates), states, infos)
 
 
-@partial(jax.jit, static_argnames="shape")
-def _unstack_rates(states: ServerState, infos: RoundInfo, shape: tuple[int, int, int]) -> tuple[ServerState, RoundInfo]:
+@jit_per_settings(1)
+def _unstack_rates(shape: tuple[int, int, int], states: ServerState, infos: RoundInfo) -> tuple[ServerState, RoundInfo]:
     """Turn the axes (seeds, gammas x etas) into (gammas, etas, seeds)."""
 
     def unstack(leaf: Any) -> Any:
@@ -108,15 +109,18 @@ def init_cells(
         _checks.param_rate(name, np.array(values), params, steps=len(values))
         for name, values in zip(("client_lr", "server_lr"), zip(*pairs, strict=True), strict=True)
     )
+    for gamma, eta in pairs:  # the method's checks of their values, which are hidden from it inside jit
+        jax.eval_shape(lambda x, rates=(gamma, eta): method.init_server(x, *rates), params)
     count = (clients or 1) * len(pairs) * seeds
-    if not fits_device(jax.eval_shape(method.init_client, params), count):
+    client_state = jax.eval_shape(lambda params: method.init_client(params), params)  # tuples have no weak references
+    if not fits_device(client_state, count):
         raise ValueError(f"client states must fit into device memory in a grid, got {count} states of this method")
-    return _init_cells(method, params, gammas, etas, seeds, clients)
+    return _init_cells(method, seeds, clients, params, gammas, etas)
 
 
-@partial(jax.jit, static_argnames=("method", "seeds", "clients"))
+@jit_per_settings(3)
 def _init_cells(
-    method: Method, params: PyTree, gammas: Array, etas: Array, seeds: int, clients: int | None
+    method: Method, seeds: int, clients: int | None, params: PyTree, gammas: Array, etas: Array
 ) -> ServerState:
     init = partial(method.init, clients=clients)
     cells = jax.vmap(init, in_axes=(None, 0, 0), out_axes=CELL_AXES)(params, gammas, etas)
@@ -194,7 +198,7 @@ def _without_round(states: ServerState) -> ServerState:
     return states._replace(round=None)  # pyright: ignore[reportArgumentType]
 
 
-@partial(jax.jit, static_argnames=("program", "devices"))
+@jit_per_settings(2)
 def _grid_rounds(
     program: Rounds, devices: int, states: ServerState, data: Resident, seeds: Any, rounds: Any
 ) -> tuple[ServerState, RoundInfo]:

@@ -17,6 +17,7 @@ from lur.data.ragged import Ragged
 from lur.data.sampling import Draw, round_key, sample_clients
 from lur.data.store import Store
 from lur.engine.batches import SamplingPlan, draw
+from lur.methods.compiled import jit_per_settings
 from lur.parallel.layouts import SHARDED_FORMS, Layout
 from lur.parallel.mesh import CLIENTS_AXIS, mesh_of
 from lur.parallel.processes import place_arrays
@@ -77,13 +78,13 @@ def process_share(M: int, layout: Layout) -> ProcessShare | None:
     return ProcessShare(padded, np.concatenate([np.arange(*bound) for bound in bounds]), mesh)
 
 
-@partial(jax.jit, static_argnames="plan")
+@jit_per_settings(1)
 def sample_rounds(plan: SamplingPlan, seed: Any, ts: Int[Array, "rounds"]) -> Int[Array, "rounds M"]:
     """Return the clients of the rounds `ts`."""
     return jax.vmap(lambda t: sample_clients(round_key(seed, t), plan.N, plan.M))(ts)
 
 
-@partial(jax.jit, static_argnames="plan")
+@jit_per_settings(1)
 def draw_rounds(plan: SamplingPlan, seed: Any, ts: Any, clients: Any, sizes: Any) -> Draw:
     """Return the positions of all mini-batches of the rounds `ts`."""
 

@@ -102,7 +102,7 @@ def check_state(method: Method, state: ServerState) -> None:
     Client states are left out: those of a large population are on the host.
     """
     rates = (state.client_lr, state.server_lr)
-    model = jax.eval_shape(method.model, state)
+    model = jax.eval_shape(lambda state: method.model(state), state)  # JAX keeps weak references, which tuples lack
     expected = jax.eval_shape(lambda params, *rates: method.init_server(params, *rates), model, *rates)
     _checks.state_of_method(expected._replace(clients=()), state._replace(clients=()))
 
@@ -136,6 +136,4 @@ def checked_rounds(rounds: int) -> int:
 
 def checked_seed(seed: int) -> np.uint32:
     """Return a seed, an integer of 32 bits."""
-    if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be an integer from 0 to 2^32 - 1, got {seed!r}")
-    return np.uint32(seed)
+    return _checks.seed("seed", seed)

@@ -21,7 +21,7 @@ from lur import _checks
 from lur.methods.decay import Plateau
 from lur.methods.inner_loop import Send, make_inner_loop
 from lur.methods.method import Batches, Broadcast, ClientOutput, Method
-from lur.methods.optimizers import Optimizer
+from lur.methods.optimizers import Optimizer, checked_optimizer
 from lur.methods.server import InitServer, ServerUpdate
 
 ClientFn = Callable[[PyTree, PyTree, Any], tuple[PyTree, Float[Array, ""]]]
@@ -55,6 +55,7 @@ def local_update(
       decay: ``lur.decay.plateau(...)`` for LocalUpdateDecay; None keeps the rates.
     """
     client_update = make_inner_loop(loss_fn, theta, client, send, prox, loss_on)
+    server = checked_optimizer("server", server)
     K = len(client_update.theta)
     return Method(InitServer(server, decay, K), client_update, ServerUpdate(server, decay), K)
 

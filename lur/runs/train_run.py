@@ -215,7 +215,7 @@ def _remaining_progress(
     if point.stage == "diverged":
         yield Progress(done, state, NO_ROUNDS, None, 0.0, point.reason)
     elif point.stage == "evaluate":
-        evaluation = evaluate(experiment.task, state.params)
+        evaluation = evaluate(experiment.task, experiment.method.model(state))
         reason = divergence_reason("f(x)", evaluation.loss, experiment.config.loss_limit)
         yield Progress(done, state, NO_ROUNDS, evaluation, 0.0, reason)
     else:

@@ -33,12 +33,48 @@ class RunConfig:
     Each field carries its description, which `lur train --help` prints.
     """
 
-    task: Annotated[str, "femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits."]
+    task: Annotated[
+        str,
+        "femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as "
+        "my_module:task.",
+    ]
     rounds: Annotated[int, "Number of rounds to run."] = 100
+    method: Annotated[str, "A method of `lur methods`, or your own as my_module:factory."] = "local_update"
     client_lr: Annotated[float | None, "Client learning rate gamma."] = None
     server_lr: Annotated[float | None, "Server learning rate eta."] = None
-    server: Annotated[Literal["sgd", "yogi", "adam"] | None, "Server optimiser."] = None
+    server: Annotated[
+        str | None, "Server optimiser: sgd, momentum, nesterov, adagrad, adam, yogi, or a factory such as optax:lion."
+    ] = None
+    client: Annotated[
+        str | None,
+        "Client optimiser: sgd, momentum, nesterov, adagrad, adam, yogi, adamw, rmsprop, or a factory such as "
+        "optax:lion.",
+    ] = None
     theta: Annotated[str | None, "Gradient weights Theta: 1:10 (FedAvg), K=10 (FOMAML) or [1,0,2]."] = None
+    local_steps: Annotated[int | None, "Number of local steps K, for methods without Theta."] = None
+    send: Annotated[Literal["gradients", "loss_gradients", "delta"] | None, "What clients send (lur.local_update)."] = (
+        None
+    )
+    loss_on: Annotated[
+        Literal["first", "all"] | None, "Mini-batches on which the loss before training is estimated."
+    ] = None
+    extrapolate: Annotated[Literal["models", "updates"] | None, "What extrapolation extrapolates."] = None
+    prox: Annotated[float | None, "rho: strength of the pull towards the broadcast model (FedProx)."] = None
+    alpha: Annotated[float | None, "Strength of the regularisation (FedDyn)."] = None
+    prox_step: Annotated[float | None, "s: step of the proximal operator (FedSplit)."] = None
+    option: Annotated[Literal["I", "II"] | None, "How clients renew their control variates (SCAFFOLD)."] = None
+    probability: Annotated[float | None, "Probability of a communication (ProxSkip)."] = None
+    optimizer: Annotated[str | None, "Base optimiser (Mime, MimeLite), of the names of --client."] = None
+    inner_state: Annotated[
+        Literal["keep", "reset"] | None, "Whether clients keep the state of their optimiser between rounds (DiLoCo)."
+    ] = None
+    momentum: Annotated[float | None, "Momentum of the clients' SGD (FedNova)."] = None
+    epsilon: Annotated[float | None, "Added to the squared norm of the mean update (FedExP)."] = None
+    query: Annotated[Literal["separate", "reuse"] | None, "Mini-batch of the outer loss (MAML)."] = None
+    order: Annotated[int | None, "2 differentiates through the local steps, 1 does not (MAML)."] = None
+    method_options: Annotated[
+        str | None, "Options of the method that have no flag of their own, such as beta=0.3,mode=fast."
+    ] = None
     clients_per_round: Annotated[int | None, "Number of clients per round M."] = None
     batch_size: Annotated[int | None, "Mini-batch size B."] = None
     epochs: Annotated[
@@ -124,16 +160,37 @@ class RunConfig:
             value = getattr(self, name)
             if value != getattr(RunConfig, name) and self.task not in tasks:
                 raise ValueError(f"{name} is for {' and '.join(tasks)}, got {value} for the task {self.task}")
-        if self.epochs is not None and self.theta is not None:
-            raise ValueError(f"theta must be left out with epochs, which decide K per client, got {self.theta}")
+        for name in ("theta", "local_steps"):
+            value = getattr(self, name)
+            if value is not None and self.epochs is not None:
+                raise ValueError(f"{name} must be left out with epochs, which decide K per client, got {value}")
+        if self.theta is not None and self.local_steps is not None:
+            raise ValueError(f"local_steps must be left out with theta, which has K weights, got {self.local_steps}")
+        for name in ("server", "client", "optimizer"):
+            if getattr(self, name) is not None:
+                check_optimizer(name, getattr(self, name))
 
 
 FIELD_TYPES = get_type_hints(RunConfig)
 """Type of each field of a `RunConfig`."""
 FIELD_DESCRIPTIONS = {name: get_args(hint)[1] for name, hint in get_type_hints(RunConfig, include_extras=True).items()}
 """Description of each field of a `RunConfig`."""
-POSITIVE = ("rounds", "clients_per_round", "batch_size", "epochs", "evaluate_every", "clients", "checkpoint_every")
-NONNEGATIVE = ("client_lr", "server_lr", "heterogeneity", "l2", "checkpoint_seconds")
+METHOD_OPTIONS = (
+    "theta", "local_steps", "send", "loss_on", "extrapolate", "prox", "alpha", "prox_step", "option", "probability",
+    "optimizer", "inner_state", "momentum", "epsilon", "query", "order",
+)  # fmt: skip
+"""Options of methods: arguments of a method's factory. None leaves the method its default."""
+POSITIVE = (
+    "rounds",
+    "local_steps",
+    "clients_per_round",
+    "batch_size",
+    "epochs",
+    "evaluate_every",
+    "clients",
+    "checkpoint_every",
+)
+NONNEGATIVE = ("client_lr", "server_lr", "prox", "heterogeneity", "l2", "checkpoint_seconds")
 TASK_OPTIONS = {
     "crop": ("cifar100",),
     "l2": ("cifar100",),
@@ -154,8 +211,9 @@ class ResolvedRun(RunConfig):
     Attributes:
       client_lr: client learning rate gamma.
       server_lr: server learning rate eta.
-      server: name of the server optimiser.
-      theta: gradient weights Theta as text; None with `epochs`, where K depends on the client.
+      server: name of the server optimiser; None for that of the method.
+      theta: gradient weights Theta as text; None with `epochs`, where K depends on the client, and for methods without.
+      local_steps: K, for methods without Theta; None with `epochs`.
       clients_per_round: M.
       batch_size: B.
       epochs: local epochs; None draws K mini-batches with replacement.
@@ -165,31 +223,26 @@ class ResolvedRun(RunConfig):
 
     client_lr: float = field(kw_only=True)
     server_lr: float = field(kw_only=True)
-    server: Literal["sgd", "yogi", "adam"] = field(kw_only=True)
     clients_per_round: int = field(kw_only=True)
     batch_size: int = field(kw_only=True)
 
 
-def resolve_config(config: RunConfig, settings: Any) -> ResolvedRun:
-    """The configuration with the task's settings in place of what was left open.
+def resolve_config(config: RunConfig, settings: Any, clients: int | None = None) -> ResolvedRun:
+    """The configuration with the task's and the method's settings in place of what was left open.
 
     Args:
       config: what was asked for.
       settings: `lur.tasks.Settings` of the task.
+      clients: number of clients of its store, which take part in every round of some methods.
 
     Returns:
       The resolved configuration. Resolving it again changes nothing.
     """
-    defaults = {
-        "client_lr": settings.client_lr,
-        "server_lr": settings.server_lr,
-        "server": settings.server,
-        "clients_per_round": settings.clients_per_round,
-        "batch_size": settings.batch_size,
-        "theta": None if config.epochs is not None else thetas.text(thetas.fedavg(settings.local_steps)),
-    }
+    from lur.training.method_choice import method_settings
+
+    defaults = {name: getattr(settings, name) for name in ("client_lr", "server_lr", "clients_per_round", "batch_size")}
     asked = {name: value for name, value in asdict(config).items() if value is not None}
-    return ResolvedRun(**(defaults | asked))
+    return ResolvedRun(**(defaults | asked | method_settings(config, settings, clients)))
 
 
 def with_changes(config: RunConfig, **changes: Any) -> RunConfig:
@@ -251,6 +304,15 @@ def config_changes(before: RunConfig, after: RunConfig, ignore: Sequence[str] = 
     pairs = ((name, getattr(before, name), getattr(after, name)) for name in FIELD_TYPES if name not in ignore)
     words = ((name, *("none" if value is None else str(value) for value in (x, y))) for name, x, y in pairs if x != y)
     return [f"{name} {x} -> {y}" for name, x, y in words]
+
+
+def check_optimizer(field: str, name: str) -> None:
+    """Refuse an optimiser that is neither in the table of the server's or the clients' nor ``module:factory``."""
+    from lur.methods.optimizers import CLIENT_OPTIMIZERS, SERVER_OPTIMIZERS
+
+    table = SERVER_OPTIMIZERS if field == "server" else CLIENT_OPTIMIZERS
+    if name not in table and ":" not in name:
+        raise ValueError(f"{field} must be one of {', '.join(table)}, got {name!r}{did_you_mean(name, table)}")
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

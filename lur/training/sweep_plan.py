@@ -6,6 +6,7 @@ says why.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -130,8 +131,16 @@ def plan_sweep(sweep: SweepConfig, task: Task, memory: int | None = None) -> Swe
     if size > 1 and experiment.data_on_host:
         size, reason = 1, "the store stays on the host: one cell after another in one process"
     resolved = replace(sweep, run=config)
+    check_rates(experiment.method, jax.eval_shape(task.init, jax.random.key(0)), sweep.cells)
     zero_lr_method = build_method(task, replace(config, client_lr=0.0), shapes.params).method
     return SweepPlan(resolved, experiment, zero_lr_method, grid_layout, size, reason)
+
+
+def check_rates(method: Method, params: PyTree, cells: Sequence[tuple[float, float]]) -> None:
+    """Refuse rates that the method does not take, such as gamma = 0 with SCAFFOLD; in a program nobody would notice."""
+    gamma, eta = cells[0]
+    for rates in {*((each, eta) for each, _ in cells), *((gamma, each) for _, each in cells)}:
+        jax.eval_shape(lambda params, rates=rates: method.init_server(params, *rates), params)
 
 
 def choose_group_size(

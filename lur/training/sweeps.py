@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
+from lur.engine.cells import CELL_AXES
 from lur.engine.grid import advance_grid, init_cells
 from lur.methods.method import RoundInfo, ServerState
 from lur.training.evaluation import Evaluation, evaluate, evaluate_cells
@@ -183,10 +184,12 @@ def _run_cells(
 
 def _evaluate_cells(plan: SweepPlan, state: ServerState, computed: np.ndarray) -> list[Evaluation]:
     """f(x) of the computed cells; padding may follow."""
+    task, model = plan.experiment.task, plan.experiment.method.model
     if plan.cells_per_group == 1:
-        return [evaluate(plan.experiment.task, jax.tree.map(lambda leaf: leaf[0, 0], state.params))]
+        return [evaluate(task, model(_map_cells(lambda leaf: leaf[0, 0], state)))]
     index = _padded_index(plan, computed)
-    return evaluate_cells(plan.experiment.task, jax.tree.map(lambda leaf: leaf[0, index], state.params))
+    cells = _map_cells(lambda leaf: leaf[0, index], state._replace(clients=()))
+    return evaluate_cells(task, jax.vmap(model, in_axes=(CELL_AXES,))(cells))
 
 
 def _padded_index(plan: SweepPlan, computed: np.ndarray) -> np.ndarray:
