@@ -18,7 +18,6 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
@@ -26,7 +25,7 @@ from lur import _checks
 from lur.methods.decay import Plateau
 from lur.methods.local_steps import local_batches
 from lur.methods.method import Batches, Broadcast, ClientOutput, Method, no_client_state
-from lur.methods.optimizers import Optimizer, checked_optimizer, optimizer_init, optimizer_step
+from lur.methods.optimizers import InitOptimizer, Optimizer, checked_optimizer, optimizer_init, optimizer_step
 from lur.methods.server import InitServer, ServerUpdate
 
 InnerState = Literal["keep", "reset"]
@@ -35,19 +34,6 @@ inner_adamw = partial(optax.adamw, weight_decay=0.1)
 """The paper's inner optimiser."""
 outer_nesterov = partial(optax.sgd, momentum=0.9, nesterov=True)
 """The paper's outer optimiser."""
-
-
-class InnerOptimizerState(NamedTuple):
-    """``init_client(params)``: the state of a client's inner optimiser before its first round.
-
-    Attributes:
-      optimizer: the inner optimiser, whose state must not depend on its rate.
-    """
-
-    optimizer: Optimizer
-
-    def __call__(self, params: PyTree) -> PyTree:
-        return optimizer_init(self.optimizer, jnp.ones((), _checks.floating_dtype(params)), params)
 
 
 class DiLoCoClient(NamedTuple):
@@ -107,5 +93,5 @@ def diloco(
         DiLoCoClient(loss_fn, K, client, inner_state),
         ServerUpdate(server, decay),
         K,
-        init_client=InnerOptimizerState(client) if inner_state == "keep" else no_client_state,
+        init_client=InitOptimizer(client) if inner_state == "keep" else no_client_state,
     )

@@ -13,8 +13,7 @@ clients report. The step sizes make the last iterate oscillate, so the paper ret
 `Method.model` of the state here.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,18 +29,9 @@ from lur.methods.server import InitServer, ServerUpdate
 from lur.parallel.clients import weighted_mean
 
 
-class InitWithPrevious(NamedTuple):
-    """``init(params, client_lr, server_lr) -> ServerState``, whose method state is the previous iterate.
-
-    Attributes:
-      init_server: the same without method state.
-    """
-
-    init_server: Callable[[PyTree, Any, Any], ServerState]
-
-    def __call__(self, params: PyTree, client_lr: Any, server_lr: Any) -> ServerState:
-        state = self.init_server(params, client_lr, server_lr)
-        return state._replace(method_state=jax.tree.map(jnp.array, state.params))  # a copy, so that both are donated
+def copy_of(params: PyTree) -> PyTree:
+    """Return a copy, so that a state can donate both iterates: the method state is the previous one."""
+    return jax.tree.map(jnp.array, params)
 
 
 class FedExPServer(NamedTuple):
@@ -90,7 +80,7 @@ def fedexp(
     client_update = make_inner_loop(loss_fn, weights, client, "delta", 0.0, "first")
     server = checked_optimizer("server", server)
     return Method(
-        InitWithPrevious(InitServer(server, decay, len(weights))),
+        InitServer(server, decay, len(weights), method_state=copy_of),
         client_update,
         FedExPServer(ServerUpdate(server, decay), float(epsilon)),
         len(weights),

@@ -54,7 +54,7 @@ class FedNovaClient(NamedTuple):
     prox: float
 
     def __call__(self, broadcast: Broadcast, client_state: PyTree, batches: Batches) -> ClientOutput:
-        x, gamma = broadcast.params, broadcast.client_lr
+        x, gamma = broadcast.params, _checks.rate("client_lr", broadcast.client_lr, broadcast.client_lr.dtype)
         batches, _ = local_batches(self.loss_fn, self.local_steps, broadcast, batches)
         beta, kept = jnp.asarray(self.momentum, gamma.dtype), 1 - gamma * self.prox
 

@@ -46,7 +46,8 @@ def local_update(
       theta: the weights Theta, e.g. ``lur.theta.fedavg(10)`` or a plain list.
       server: the server optimiser: a factory of its learning rate (``optax.sgd``, ``optax.adam``,
         ``lur.optimizers.yogi``), or a transform built with learning rate 1, whose update eta then scales.
-      client: the client optimiser, likewise.
+      client: the client optimiser, likewise, with new state in every round. The experiments on Reptile have
+        ``functools.partial(optax.adam, b1=0.0)``, see `lur.methods.reptile`.
       send: ``gradients`` sends the sum of theta_k g_k, the paper's update; ``delta`` sends x - x_{K+1}, which with SGD
         and Theta_{1:K} is gamma times that; ``loss_gradients`` leaves the proximal term out of the sum. By default
         ``gradients`` for plain SGD and ``delta`` for every other client optimiser.

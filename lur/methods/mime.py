@@ -23,13 +23,12 @@ U is the step that an optax optimiser takes from the state s, and V the state th
 both moments then, as in other implementations; in the paper it is in the first moment only.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
 from lur import _checks
 from lur.methods.decay import Plateau
@@ -45,7 +44,7 @@ from lur.methods.method import (
     ServerState,
     broadcast_method_state,
 )
-from lur.methods.optimizers import Optimizer, checked_optimizer, optimizer_init, optimizer_step
+from lur.methods.optimizers import InitOptimizer, Optimizer, checked_optimizer, optimizer_step
 from lur.methods.server import InitServer, ServerUpdate
 
 
@@ -81,22 +80,6 @@ class MimeClient(NamedTuple):
         return ClientOutput((optax.tree.sub(x, y), gradient), client_state, losses[0])
 
 
-class InitWithOptimizer(NamedTuple):
-    """``init(params, client_lr, server_lr) -> ServerState``, whose method state is that of the base optimiser.
-
-    Attributes:
-      init_server: the same without method state.
-      optimizer: the base optimiser.
-    """
-
-    init_server: Callable[[PyTree, Any, Any], ServerState]
-    optimizer: Optimizer
-
-    def __call__(self, params: PyTree, client_lr: Any, server_lr: Any) -> ServerState:
-        state = self.init_server(params, client_lr, server_lr)
-        return state._replace(method_state=optimizer_init(self.optimizer, first_rate(state), state.params))
-
-
 class MimeServer(NamedTuple):
     """``(ServerState, (mean of x - y_i, c), Cohort) -> (ServerState, RoundInfo)``.
 
@@ -110,13 +93,9 @@ class MimeServer(NamedTuple):
 
     def __call__(self, state: ServerState, update: PyTree, cohort: Cohort) -> tuple[ServerState, RoundInfo]:
         delta, c = update
-        _, s = optimizer_step(self.optimizer, first_rate(state), c, state.method_state, state.params)
+        any_rate = jnp.ones_like(state.server_lr)  # the state does not depend on it
+        _, s = optimizer_step(self.optimizer, any_rate, c, state.method_state, state.params)
         return self.server_update(state._replace(method_state=s), delta, cohort)
-
-
-def first_rate(state: ServerState) -> Float[Array, ""]:
-    """Return gamma, or the first of the rates per local step: the base optimiser's state depends on neither."""
-    return jnp.ravel(state.client_lr)[0]
 
 
 def mime(
@@ -155,7 +134,7 @@ def mimelite(
     K = _checks.positive_integer("local_steps", local_steps)
     optimizer, server = checked_optimizer("optimizer", optimizer), checked_optimizer("server", server)
     return Method(
-        InitWithOptimizer(InitServer(server, decay, K), optimizer),
+        InitServer(server, decay, K, method_state=InitOptimizer(optimizer)),
         MimeClient(loss_fn, K, optimizer, corrected=False),
         MimeServer(ServerUpdate(server, decay), optimizer),
         K,

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from lur._checks import widest_dtype
+from lur._checks import floating_dtype, widest_dtype
 
 Optimizer = Callable[[Any], optax.GradientTransformation] | optax.GradientTransformation
 """An optax optimiser: a factory of its learning rate (`optax.sgd`), or one built with rate 1 (`optax.adam(1.0)`)."""
@@ -62,6 +62,19 @@ def optimizer_init(optimizer: Optimizer, rate: Float[Array, ""], params: PyTree)
     """Return the optimiser's initial state."""
     is_built = isinstance(optimizer, optax.GradientTransformation)
     return (optimizer if is_built else optimizer(rate)).init(params)
+
+
+class InitOptimizer(NamedTuple):
+    """``init(params)``: an optimiser's initial state, for optimisers whose state does not depend on their rate.
+
+    Attributes:
+      optimizer: the optimiser.
+    """
+
+    optimizer: Optimizer
+
+    def __call__(self, params: PyTree) -> PyTree:
+        return optimizer_init(self.optimizer, jnp.ones((), floating_dtype(params)), params)
 
 
 def optimizer_step(

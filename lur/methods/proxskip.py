@@ -37,7 +37,7 @@ class ProxSkipServerState(NamedTuple):
     """What the server keeps besides the last mean.
 
     Attributes:
-      key: the data of the random key of all coins.
+      key: the data of the coins' random key.
       communicated: what the last coin said.
       client_lr: gamma of the last iteration.
     """
@@ -48,11 +48,11 @@ class ProxSkipServerState(NamedTuple):
 
 
 class ProxSkipClientState(NamedTuple):
-    """What a client keeps.
+    """What a client keeps, before the last coin renews x_i and h_i.
 
     Attributes:
-      model: the local model x^_i.
-      control: the control variate h_i, before the last coin renews it.
+      model: x^_i.
+      control: h_i.
     """
 
     model: PyTree
@@ -136,7 +136,7 @@ def proxskip(loss_fn: _checks.Loss, probability: float, *, seed: int = 0) -> Met
 
     Args:
       loss_fn: ``loss_fn(params, batch) -> scalar``, the mean loss over a mini-batch.
-      probability: p, of a communication, in (0, 1]; 1 / p is the expected number of local steps between two.
+      probability: p in (0, 1]; there are 1 / p local steps between two communications on average.
       seed: of the coins, from 0 to 2^32 - 1.
     """
     p, seed = _checks.positive_number("probability", probability, largest=1), int(_checks.seed("seed", seed))

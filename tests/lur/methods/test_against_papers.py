@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 import lur
@@ -140,9 +141,7 @@ def relative_error(found, expected):
     return np.linalg.norm(np.asarray(found, np.float64) - expected) / np.linalg.norm(expected)
 
 
-QUICK = {"fednova, momentum and prox", "mime, momentum", "mimelite, momentum", "diloco", "reptile"} | {
-    *("maml", "fedexp", "fedlin")
-}
+QUICK = {"fednova, momentum and prox", "mime, momentum", "diloco", "reptile"} | {*("maml", "fedexp", "fedlin")}
 """The cases of the ordinary suite."""
 PLACES = [("vmap", None), ("sequential", "host"), ("chunked:2", None), ("vmap", "host"), ("sequential", None)]
 """Layouts, and whether the store is on the host."""

@@ -10,9 +10,7 @@ import pytest
 import lur
 import theory
 from lur.data.writer import in_memory
-from lur.engine import host_store
-from lur.engine.batches import as_stored, plan_sampling
-from lur.engine.rounds import Rounds, _compiled_host_rounds
+from lur.engine import host_store, rounds
 from lur.methods import feddyn, fedsplit, proxskip, scaffold
 from lur.methods.method import Batches, Broadcast, RoundInputs, method_round
 from lur.parallel.layouts import parse_layout
@@ -183,17 +181,23 @@ def test_a_rate_that_has_become_0_gives_the_gradients_at_the_model():
 
 
 @pytest.mark.parametrize("weighting", ["uniform", pytest.param("examples", marks=pytest.mark.full)])
-def test_padded_clients_of_several_processes_are_not_counted(weighting):
+def test_padded_clients_of_several_processes_are_not_counted(weighting, monkeypatch):
     """Two further places of weight 0 change neither x nor c: M is 3 of 7 clients, not 5."""
     store = random_store(0, (3, 2, 4, 1, 2, 5, 3))
-    method, layout, rounds = scaffold(numpy_loop.loss, K), parse_layout("sequential"), 4
+    method = scaffold(numpy_loop.loss, K)
     start = method.init(np.ones(3), 0.1, 0.5, clients=7)
-    share = host_store.ProcessShare(5, np.arange(5), mesh_of(layout))
-    plan = plan_sampling(store, method, 3, 2, None, weighting)
-    data = host_store.read_rounds(plan, store, np.uint32(3), np.arange(rounds), share)
-    program = Rounds(method, plan, as_stored, layout, rounds)
-    padded, _ = _compiled_host_rounds(layout)(program, start, data, np.uint32(3), np.int32(rounds))
-    options = {"rounds": rounds, "clients_per_round": 3, "batch_size": 2, "seed": 3, "weighting": weighting}
-    expected, _ = lur.run(method, start, store, layout="sequential", **options)
+    options = {"rounds": 4, "clients_per_round": 3, "batch_size": 2, "seed": 3, "weighting": weighting}
+    expected, _ = lur.run(method, start, store, layout="vmap", **options)
+    shares = []
+
+    def process_share(M, layout):
+        shares.append(host_store.ProcessShare(M + 2, np.arange(M + 2), mesh_of(layout)))
+        return shares[-1]
+
+    monkeypatch.setattr(rounds, "process_share", process_share)
+    monkeypatch.setattr(rounds, "prefetched", lambda read, starts, depth: map(read, starts))  # threads have no x64
+    padded, infos = lur.run(method, start, store, layout="sequential", data="host", **options)
+    assert len(shares) == 1
+    assert infos.client_losses.shape == (4, 3)
     for found, other in zip(padded[:1] + padded[-2:], expected[:1] + expected[-2:], strict=True):
         np.testing.assert_allclose(found, other, rtol=1e-12, atol=1e-15)

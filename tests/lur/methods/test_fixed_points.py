@@ -19,7 +19,7 @@ from tests.lur.problems import quadratic_loss
 pytestmark = pytest.mark.x64
 
 GAMMA = Fraction(1, 4)
-STEPS = [(1, 3), (2, 8), (3, 3)]
+STEPS = [(1, 3), (2, 8), pytest.param((3, 3), marks=pytest.mark.full)]
 
 
 def steps_of_client(source, client):

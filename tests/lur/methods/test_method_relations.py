@@ -11,7 +11,6 @@ import pytest
 
 import lur
 from lur import methods
-from lur.methods import diloco as diloco_method
 from lur.methods.method import Batches, Broadcast
 from tests.lur.problems import logistic_batches, logistic_loss, logistic_params, take
 
@@ -63,6 +62,7 @@ def test_fednova_has_gradients_where_the_client_rate_is_zero():
     assert (float(norm), float(loss)) == (K, float(expected_loss))
 
 
+@pytest.mark.full
 def test_mimelite_with_sgd_is_fedavg():
     found, _ = rounds(methods.mimelite(logistic_loss, K, optax.sgd))
     expected, _ = rounds(lur.local_update(logistic_loss, lur.theta.fedavg(K), send="delta"))
@@ -86,6 +86,7 @@ def test_mime_of_one_step_is_the_centralised_optimiser():
         chex.assert_trees_all_close(state.method_state, opt_state, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_fedlin_is_mime_with_sgd_at_the_rate_over_the_steps():
     found, _ = rounds(methods.fedlin(logistic_loss, K))
     method = methods.mime(logistic_loss, K, optax.sgd)
@@ -95,15 +96,12 @@ def test_fedlin_is_mime_with_sgd_at_the_rate_over_the_steps():
     chex.assert_trees_all_close(found.params, state.params, rtol=1e-13)
 
 
+@pytest.mark.full
 def test_diloco_that_resets_is_local_update():
     found, _ = rounds(methods.diloco(logistic_loss, K, inner_state="reset"))
-    adamw, nesterov = diloco_method_defaults()
+    adamw, nesterov = partial(optax.adamw, weight_decay=0.1), partial(optax.sgd, momentum=0.9, nesterov=True)
     expected, _ = rounds(lur.local_update(logistic_loss, lur.theta.fedavg(K), nesterov, client=adamw))
     chex.assert_trees_all_close(found, expected, rtol=1e-14)
-
-
-def diloco_method_defaults():
-    return partial(optax.adamw, weight_decay=0.1), partial(optax.sgd, momentum=0.9, nesterov=True)
 
 
 def test_diloco_keeps_the_inner_state_of_its_clients_only():
@@ -166,6 +164,7 @@ def test_the_query_is_the_last_mini_batch_that_a_client_has(taken):
     chex.assert_trees_all_close(output.update, expected, rtol=1e-13)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["fednova", "mime", "fedlin", "diloco"])
 def test_padding_is_no_step(name):
     """Mini-batches that a client does not have may hold anything."""
@@ -203,16 +202,9 @@ def test_mime_sends_the_servers_state_and_does_not_change_it_on_the_way():
 
 def test_rates_may_vary_over_the_local_steps():
     """A second step with rate 0 is no step."""
-    for make in (methods.mime, methods.mimelite):
-        two, one = make(logistic_loss, 2, optax.sgd), make(logistic_loss, 1, optax.sgd)
-        batches = take(BATCHES, slice(None), slice(0, 1))
-        both = jax.tree.map(lambda leaf: np.repeat(leaf, 2, axis=1), batches)
-        found, _ = two.round(two.init(START, np.array([GAMMA, 0.0]), ETA), both)
-        expected, _ = one.round(one.init(START, GAMMA, ETA), batches)
-        chex.assert_trees_all_close(found.params, expected.params, rtol=1e-13)
-
-
-def test_module_names_do_not_hide_the_factories():
-    """`lur.methods.diloco` is the function, as a user writes it."""
-    assert callable(diloco_method)
-    assert diloco_method is methods.diloco
+    two, one = (methods.mimelite(logistic_loss, K, optax.sgd) for K in (2, 1))
+    batches = take(BATCHES, slice(None), slice(0, 1))
+    both = jax.tree.map(lambda leaf: np.repeat(leaf, 2, axis=1), batches)
+    found, _ = two.round(two.init(START, np.array([GAMMA, 0.0]), ETA), both)
+    expected, _ = one.round(one.init(START, GAMMA, ETA), batches)
+    chex.assert_trees_all_close(found.params, expected.params, rtol=1e-13)
