@@ -113,6 +113,22 @@ def client_indices(clients: Any, M: int, N: int | None) -> Array:
     return jnp.asarray(clients, jnp.int32)
 
 
+def client_steps(steps: Any, count: int, K: int) -> Any:
+    """Return numbers of local steps, one per client: `count` integers from 1 to K."""
+    array = steps if isinstance(steps, Array) else np.asarray(steps)
+    if array.shape != (count,) or not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ValueError(
+            f"steps must be {count} integers, one per client, got shape {array.shape} of dtype {array.dtype}"
+        )
+    if is_concrete(array):
+        values = np.asarray(array)
+        wrong = np.flatnonzero((values < 1) | (values > K))
+        if wrong.size:
+            i = int(wrong[0])
+            raise ValueError(f"steps must be from 1 to K = {K}, the method's local steps, got {values[i]} at index {i}")
+    return array
+
+
 def rate(name: str, value: Any, dtype: Any, steps: int | None = None, within: Any = None) -> Array:
     """Return a learning rate as an array: a nonnegative scalar or, if `steps` is given, one rate per local step.
 

@@ -23,6 +23,8 @@ from theory.distance import sharper_distance_bound as sharper_distance_bound
 from theory.examples import two_clients as two_clients
 from theory.extrapolation import extrapolated_minimizer as extrapolated_minimizer
 from theory.extrapolation import minimizer_slope as minimizer_slope
+from theory.limits import Limit as Limit
+from theory.limits import limit_of as limit_of
 from theory.moments import mean_square_error as mean_square_error
 from theory.moments import stationary_mean_square_error as stationary_mean_square_error
 from theory.optimal import optimal_theta as optimal_theta

@@ -17,13 +17,14 @@ fractions; closed forms are the witness in the tests. The rest is in fractions.
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 
 from theory.precision import float64
 
@@ -40,7 +41,8 @@ class Limit(NamedTuple):
       state: the fixed point, in float64; integer leaves are those of the start.
       exact: the entries of its floating-point leaves as fractions.
       radius: the spectral radius on the states that are reached: above 1 the iteration diverges from the fixed point.
-      residual: how far a round moves the fixed point: 0 up to rounding if the round is affine, a check of the above.
+      residual: how far a round moves the fixed point, or the second round is from what the first one predicts: 0 up to
+        rounding if the round is affine, a check of the above.
     """
 
     state: PyTree
@@ -66,33 +68,45 @@ def limit_of(round_fn: Callable[[PyTree], PyTree], start: PyTree) -> Limit:
     Raises:
       ValueError: if the iteration drifts: it has no fixed point, or a whole line of them.
     """
-    leaves, structure = jax.tree.flatten(start)
-    moves = [jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in leaves]
-    flat, unravel = ravel_pytree(
-        [jnp.asarray(leaf, jnp.float64) for leaf, own in zip(leaves, moves, strict=True) if own]
-    )
-
-    def state_of(vector: jax.Array) -> PyTree:
-        values = iter(unravel(vector))
-        return structure.unflatten([next(values) if own else leaf for leaf, own in zip(leaves, moves, strict=True)])
-
-    @jax.jit
-    def advance(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def flat_round(vector: jax.Array) -> jax.Array:
-            after = jax.tree.leaves(round_fn(state_of(vector)))
-            return ravel_pytree([leaf for leaf, own in zip(after, moves, strict=True) if own])[0]
-
-        return flat_round(vector), jax.jacfwd(flat_round)(vector)
-
-    after, matrix = (np.asarray(array) for array in advance(flat))
+    after, matrix = (np.asarray(array) for array in linearized(round_fn, start))
+    if not (np.isfinite(after).all() and np.isfinite(matrix).all()):
+        raise ValueError("round_fn must be finite and differentiable at start, got a NaN or an infinity")
     scale = float(np.abs(matrix).max(initial=0.0))
     J = [[nearest_fraction(float(entry), scale) for entry in row] for row in matrix]
-    s_0, s_1 = ([nearest_fraction(float(entry)) for entry in vector] for vector in (np.asarray(flat), after))
+    s_0, s_1 = ([nearest_fraction(float(entry)) for entry in vector] for vector in (floats_of(start)[0], after))
     shift, radius = krylov_limit(J, [b - a for a, b in zip(s_0, s_1, strict=True)])
     exact = [a + b for a, b in zip(s_0, shift, strict=True)]
-    found = jnp.asarray([float(entry) for entry in exact])
-    residual = float(jnp.abs(advance(found)[0] - found).max())
-    return Limit(state_of(found), exact, radius, residual)
+    found = np.array([float(entry) for entry in exact])
+    state = floats_of(start)[1](jnp.asarray(found))
+    second = linearized(round_fn, floats_of(start)[1](jnp.asarray(after)))[0]
+    predicted = after + matrix @ (after - np.asarray(floats_of(start)[0]))
+    gaps = np.concatenate([np.asarray(linearized(round_fn, state)[0]) - found, np.asarray(second) - predicted])
+    return Limit(state, exact, radius, float(np.abs(gaps).max(initial=0.0)))
+
+
+def floats_of(state: PyTree) -> tuple[Float[Array, "s"], Callable[[Float[Array, "s"]], PyTree]]:
+    """Return the floating-point leaves as one vector, and the function that puts such a vector in their place."""
+    leaves, structure = jax.tree.flatten(state)
+    is_float = [jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in leaves]
+    floats = [jnp.asarray(leaf, jnp.float64) for leaf, own in zip(leaves, is_float, strict=True) if own]
+    flat, unravel = ravel_pytree(floats)
+
+    def state_of(vector: Float[Array, "s"]) -> PyTree:
+        values = iter(unravel(vector))
+        return structure.unflatten([next(values) if own else leaf for leaf, own in zip(leaves, is_float, strict=True)])
+
+    return flat, state_of
+
+
+@partial(jax.jit, static_argnums=0)
+def linearized(round_fn: Callable[[PyTree], PyTree], state: PyTree) -> tuple[Float[Array, "s"], Float[Array, "s s"]]:
+    """Return the floating-point leaves after a round, and their Jacobian."""
+    flat, state_of = floats_of(state)
+
+    def flat_round(vector: Float[Array, "s"]) -> Float[Array, "s"]:
+        return floats_of(round_fn(state_of(vector)))[0]
+
+    return flat_round(flat), jax.jacfwd(flat_round)(flat)
 
 
 def krylov_limit(J: Sequence[Vector], r: Vector) -> tuple[Vector, float]:
@@ -100,7 +114,7 @@ def krylov_limit(J: Sequence[Vector], r: Vector) -> tuple[Vector, float]:
     powers, polynomial = minimal_polynomial(J, r)
     at_one = sum(polynomial, Fraction(0))
     if at_one == 0:
-        raise ValueError("round_fn must have one fixed point that it can reach from start, got a drift (eigenvalue 1)")
+        raise ValueError("round_fn must have one fixed point that start can reach, got a drift (eigenvalue 1)")
     total = [Fraction(0)] * len(r)
     tail = Fraction(0)  # q_j is the sum of the coefficients of p above j, over p(1)
     for power, coefficient in zip(reversed(powers), reversed(polynomial[1:]), strict=True):

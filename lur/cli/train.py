@@ -22,10 +22,11 @@ def train(
     json: Json = None,
     configuration: RunFlagsArg = NO_FLAGS,
 ) -> int:
-    """Train on one of the seven tasks: lur train digits --run-dir runs/digits
+    """Train a method on a task: lur train digits --run-dir runs/digits
 
     Without --store, the task's built-in data are used: generated data, and named as such. Run again with the same run
-    folder, the command resumes the run; `lur train --run-dir DIR` is enough for that.
+    folder, the command resumes the run; `lur train --run-dir DIR` is enough for that. TASK may also be given as
+    --task TASK.
 
     Args:
         task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as

@@ -15,16 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, PyTree
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from lur import _checks
 from lur.data.gather import Resident, resident
 from lur.data.store import Store
-from lur.engine.batches import View, as_stored, plan_sampling
+from lur.engine.batches import View, as_stored
 from lur.engine.cells import CELL_AXES, stack_cells
 from lur.engine.fast.choice import choose_form
 from lur.engine.rounds import Rounds, resident_rounds
 from lur.engine.run import checked_rounds, checked_seed
+from lur.engine.sampling_plan import Sampling, Steps, check_kept_states, plan_sampling
 from lur.jax_setup import keep_compiled
 from lur.methods.compiled import jit_per_settings
 from lur.methods.method import Method, RoundInfo, ServerState
@@ -134,13 +136,16 @@ def advance_grid(
     store: Store,
     *,
     rounds: int,
-    clients_per_round: int,
+    clients_per_round: int | None = None,
     batch_size: int,
     seeds: Sequence[int] = (0,),
     view: View = as_stored,
     layout: str | Layout = "vmap",
     epochs: int | None = None,
+    steps: Steps = None,
     weighting: Literal["uniform", "examples"] = "uniform",
+    sampling: Sampling = "uniform",
+    probabilities: Float[ArrayLike, "N"] | None = None,
     data: Resident | None = None,
     capacity: int | None = None,
     devices: int | None = None,
@@ -152,7 +157,8 @@ def advance_grid(
       states: from `init_grid`, or an earlier call.
       store: the clients' examples.
       seeds: one for each entry of the states' first axis.
-      rounds, clients_per_round, batch_size, view, epochs, weighting, data, capacity: as in `lur.run`.
+      rounds, clients_per_round, batch_size, view, epochs, steps, weighting, sampling, probabilities, data, capacity: as
+        in `lur.run`.
       layout: as in `lur.run`. ``sharded`` shards the clients over all devices or, if `devices` gives the number of
         groups that the cells are sharded over, over the devices of each group.
       devices: the number of devices, or groups of devices, that the cells are sharded over; by default all that the
@@ -179,10 +185,21 @@ def advance_grid(
             f"devices must be from 1 to {groups}, the number of groups of {chosen.devices} devices, got {devices}"
         )
     keep_compiled()
-    plan = plan_sampling(store, method, clients_per_round, batch_size, epochs, weighting)
+    plan = plan_sampling(
+        store,
+        method,
+        clients_per_round,
+        batch_size,
+        epochs,
+        weighting,
+        steps=steps,
+        sampling=sampling,
+        probabilities=probabilities,
+    )
     if is_on_host(states.clients):
         raise ValueError("states must fit into device memory in a grid, got client states on the host")
     check_client_states(jax.tree.map(lambda leaf: leaf[0, 0], states.clients), plan.N)
+    check_kept_states(plan, states.clients)
     data = resident(store) if data is None else data
     keys = jnp.asarray(np.array([checked_seed(seed) for seed in seeds]))
     capacity = max(rounds, capacity or 1 << (rounds - 1).bit_length())

@@ -14,9 +14,10 @@ from jaxtyping import Array, Int
 
 from lur.data.gather import gather
 from lur.data.ragged import Ragged
-from lur.data.sampling import Draw, round_key, sample_clients
+from lur.data.sampling import Draw, round_key
 from lur.data.store import Store
-from lur.engine.batches import SamplingPlan, draw
+from lur.engine.batches import draw
+from lur.engine.sampling_plan import SamplingPlan, sample_cohort
 from lur.methods.compiled import jit_per_settings
 from lur.parallel.layouts import SHARDED_FORMS, Layout
 from lur.parallel.mesh import CLIENTS_AXIS, mesh_of
@@ -81,7 +82,7 @@ def process_share(M: int, layout: Layout) -> ProcessShare | None:
 @jit_per_settings(1)
 def sample_rounds(plan: SamplingPlan, seed: Any, ts: Int[Array, "rounds"]) -> Int[Array, "rounds M"]:
     """Return the clients of the rounds `ts`."""
-    return jax.vmap(lambda t: sample_clients(round_key(seed, t), plan.N, plan.M))(ts)
+    return jax.vmap(partial(sample_cohort, plan, seed))(ts)
 
 
 @jit_per_settings(1)

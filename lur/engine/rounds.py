@@ -13,13 +13,14 @@ from jaxtyping import Array, Int, PyTree
 
 from lur.data.gather import Resident
 from lur.data.prefetch import prefetched
-from lur.data.sampling import round_key, sample_clients
+from lur.data.sampling import round_key
 from lur.data.store import Store
-from lur.engine.batches import SamplingPlan, View, client_batches, resident_batches
+from lur.engine.batches import View, client_batches, resident_batches
 from lur.engine.host_store import HostRounds, process_share, read_rounds, rounds_per_transfer
+from lur.engine.sampling_plan import SamplingPlan, sample_cohort
 from lur.methods.compiled import jit_per_settings
 from lur.methods.method import Batches, Method, RoundInfo, RoundInputs, ServerState, method_round
-from lur.parallel.client_states import is_on_host, put_rows, take_rows
+from lur.parallel.client_states import is_on_host, put_rows, rounds_of_rows, take_rows, writable_states
 from lur.parallel.layouts import Layout
 from lur.parallel.mesh import block_if_cpu_mesh, constrain_replicated, replicated
 from lur.parallel.processes import place_arrays
@@ -69,7 +70,7 @@ def resident_rounds(
 
     def one_round(state: ServerState, _: Any) -> tuple[ServerState, RoundInfo]:
         key = round_key(seed, state.round)
-        clients = constrain_replicated(sample_clients(key, plan.N, plan.M), layout)
+        clients = constrain_replicated(sample_cohort(plan, seed, state.round), layout)
         sizes = data.offsets[clients + 1] - data.offsets[clients]
         weights = sizes if plan.weighting == "examples" else None
         inputs = RoundInputs(clients, weights, clients, (data, key), (plan.M, plan.N))
@@ -140,12 +141,14 @@ def run_on_host(
 ) -> tuple[ServerState, RoundInfo]:
     """Run `rounds` rounds. The examples of the next ones are read, up to `depth` transfers ahead, meanwhile.
 
-    Client states on the host are copied first, unless `donate` allows to update them in place.
+    Client states that are numpy arrays are copied first, unless `donate` allows to update them in place.
     """
     plan, first = program.plan, int(state.round)
     share, size = process_share(plan.M, program.layout), rounds_per_transfer(plan, store)
     infos = []
-    host_states = jax.tree.map(np.asarray if donate else np.array, state.clients) if is_on_host(state.clients) else None
+    host_states = writable_states(state.clients, in_place=donate) if is_on_host(state.clients) else None
+    if host_states is not None:
+        size = min(size, rounds_of_rows(host_states, plan.M))
 
     def read(t: int) -> tuple[HostRounds, int]:
         count = min(size, first + rounds - t)
@@ -161,7 +164,7 @@ def run_on_host(
             data = data._replace(clients=positions)
             state = state._replace(clients=rows)
             state, info = compiled_host_rounds(program, state, data, np.asarray(seed), np.int32(count))
-            put_rows(host_states, index, state.clients)
+            host_states = put_rows(host_states, index, state.clients)
         infos.append(jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], info))
     if host_states is not None:
         state = state._replace(clients=host_states)

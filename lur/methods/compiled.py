@@ -6,6 +6,7 @@ is freed.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache, partial, wraps
 from typing import Any
 
@@ -17,45 +18,40 @@ KEPT_PROGRAMS = 16
 """How many values of its settings a function keeps its programs for."""
 
 
+@dataclass(frozen=True)
 class Settings:
-    """Hashable values that compare by value and type (`lur.methods.by_value`).
+    """Hashable values that compare by value and type.
 
     Attributes:
+      key: what they are compared by (`lur.methods.by_value`).
       values: the settings.
-      key: what they are compared by.
     """
 
-    __slots__ = ("key", "values")
-
-    def __init__(self, values: tuple[Any, ...]):
-        self.values, self.key = values, by_value(values)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Settings) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
+    key: Any
+    values: tuple[Any, ...] = field(compare=False)
 
 
 def jit_per_settings(
-    number: int, options_of: Callable[..., dict[str, Any]] = lambda *settings: {}
+    number: int, options_of: Callable[..., dict[str, Any]] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator: ``function(*settings, *arrays)`` is compiled for each value of its `number` settings.
 
     Args:
       number: how many of the first arguments are settings; they are hashable, and those that compare equal, by value
         and type, share their programs.
-      options_of: ``options_of(*settings)`` returns the options of `jax.jit`.
+      options_of: ``options_of(*settings)`` returns the options of `jax.jit`; None for no options.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @lru_cache(maxsize=KEPT_PROGRAMS)
         def compiled(settings: Settings) -> Any:
-            return jax.jit(partial(function, *settings.values), **options_of(*settings.values))
+            options = {} if options_of is None else options_of(*settings.values)
+            return jax.jit(partial(function, *settings.values), **options)
 
         @wraps(function)
         def call(*arguments: Any) -> Any:
-            return compiled(Settings(arguments[:number]))(*arguments[number:])
+            settings = arguments[:number]
+            return compiled(Settings(by_value(settings), settings))(*arguments[number:])
 
         return call
 

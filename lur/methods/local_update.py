@@ -73,7 +73,7 @@ class ClientUpdate(NamedTuple):
     def __call__(self, broadcast: Broadcast, client_state: PyTree, batches: Batches) -> ClientOutput:
         if batches.is_step is not None:
             raise ValueError(
-                "clients must take equal numbers of steps with lur.from_client, got epochs over unequal clients; "
+                "clients must take equal numbers of steps with lur.from_client, got clients with numbers of their own; "
                 "write a lur.Method, whose client_update can tell padding from steps by Batches.is_step"
             )
         update, loss = self.client(broadcast.params, batches.arrays(), broadcast.client_lr)

@@ -46,7 +46,7 @@ class MAMLClient(NamedTuple):
     query: Query = "reuse"
 
     def __call__(self, broadcast: Broadcast, client_state: PyTree, batches: Batches) -> ClientOutput:
-        K, x, batches = self.local_steps, broadcast.params, batches.padded_with_first()
+        K, x = self.local_steps, broadcast.params
         gammas = jnp.broadcast_to(broadcast.client_lr, (K,))
         support, query = support_and_query(batches, K, self.query)
 
@@ -78,13 +78,16 @@ def support_and_query(batches: Batches, K: int, query: Query = "reuse") -> tuple
     needed = K + 1 if query == "separate" else max(K, 1)
     if supplied < needed:
         raise ValueError(f"batches must have at least {needed} mini-batches with query={query!r}, got {supplied}")
-    support = batches.between(0, K)
+    padded = batches.padded_with_first()
+    support = padded.between(0, K)
     if query == "separate" and batches.is_step is not None:  # the last one that this client has
         last = batches.is_step.sum(dtype=jnp.int32) - 1
         is_support = jnp.arange(K, dtype=jnp.int32) < last
         step = jax.tree.map(lambda leaf: leaf[last][None], batches.steps)
         return support._replace(is_step=is_support), batches._replace(steps=step, is_step=None)
-    return support, batches.between(K, K + 1) if supplied > K else batches
+    if query == "reuse" and supplied > K and batches.is_step is not None:
+        return support, batches.between(K, K + 1)._replace(is_step=None)
+    return support, padded.between(K, K + 1) if supplied > K else padded
 
 
 def maml_gradient(

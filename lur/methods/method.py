@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from lur import _checks
 from lur.methods.by_value import by_value
 from lur.methods.cohort import ClientMetrics, Cohort, RoundInfo
 from lur.methods.compiled import jit_per_settings
+from lur.methods.mini_batches import Batches, BatchesOf, given_batches, given_batches_of_steps
 from lur.parallel.client_states import population, repeat_for_clients
 from lur.parallel.clients import ClientResults, mean_over_clients
 from lur.parallel.layouts import Layout, parse_layout
@@ -69,70 +70,6 @@ class Broadcast(NamedTuple):
     prepared: PyTree = ()
 
 
-class Batches(NamedTuple):
-    """The mini-batches of one client, read when a local step needs them.
-
-    Attributes:
-      steps: pytree with leading axis K: what `read` needs to make the mini-batch of a step.
-      read: ``read(step) -> batch``, the mini-batch of one entry of `steps`.
-      is_step: which of the K steps this client takes; the others are padding. None if it takes all of them.
-      key: the random key of this client in this round, for clients that draw, such as those that quantise. It is the
-        same in every layout, and the mini-batches do not depend on it. None outside a round.
-    """
-
-    steps: PyTree
-    read: Callable[[PyTree], PyTree] = lambda step: step
-    is_step: Bool[Array, "K"] | None = None
-    key: Key[Array, ""] | None = None
-
-    def scan(self, step: Callable[..., tuple[PyTree, Any]], carry: PyTree, *per_step: PyTree) -> tuple[PyTree, Any]:
-        """Scan ``step(carry, batch, *values) -> (carry, output)`` over the local steps.
-
-        Args:
-          step: one local step. A padding step leaves the carry as it is, and its output is zero.
-          carry: the first carry.
-          per_step: pytrees with leading axis K, such as rates and weights; `values` are their entries.
-        """
-
-        def read_and_step(carry: PyTree, inputs: Any) -> tuple[PyTree, Any]:
-            source, is_step, values = inputs
-            new, output = step(carry, self.read(source), *values)
-            if is_step is not None:
-                new = jax.tree.map(partial(jnp.where, is_step), new, carry)
-                output = jax.tree.map(lambda leaf: jnp.where(is_step, leaf, jnp.zeros_like(leaf)), output)
-            return new, output
-
-        return jax.lax.scan(read_and_step, carry, (self.steps, self.is_step, per_step))
-
-    def arrays(self) -> PyTree:
-        """Return all mini-batches, with leading axes (K, B)."""
-        return jax.vmap(self.read)(self.steps)
-
-    def padded_with_first(self) -> "Batches":
-        """Return the same mini-batches with the first one in the place of padding, for clients that differentiate them.
-
-        A loss may be nan without examples. A padding step is not selected, but its derivative is multiplied by zero.
-        """
-        if self.is_step is None:
-            return self
-        index = jnp.where(self.is_step, jnp.arange(len(self.is_step), dtype=jnp.int32), 0)
-        return self._replace(steps=jax.tree.map(lambda leaf: leaf[index], self.steps))
-
-    def between(self, first: int, end: int) -> "Batches":
-        """Return the mini-batches of the steps first, ..., end - 1, counted from 0."""
-        steps, is_step = jax.tree.map(lambda leaf: leaf[first:end], (self.steps, self.is_step))
-        return self._replace(steps=steps, is_step=is_step)
-
-    def mean(self, function: Callable[[PyTree], Float[Array, ""]]) -> Float[Array, ""]:
-        """Return the mean of ``function(batch)`` over the steps that this client takes."""
-        _, values = self.scan(lambda carry, batch: (carry, function(batch)), ())
-        return values.sum() / (len(values) if self.is_step is None else self.is_step.sum().astype(values.dtype))
-
-    def first(self) -> PyTree:
-        """Return the mini-batch of the first step."""
-        return self.read(jax.tree.map(lambda leaf: leaf[0], self.steps))
-
-
 class ClientOutput(NamedTuple):
     """What a client returns.
 
@@ -165,13 +102,6 @@ def broadcast_method_state(state: ServerState) -> Broadcast:
 def broadcast_model(state: ServerState) -> PyTree:
     """Return the model of a method that trains one model, which the server broadcasts."""
     return state.params
-
-
-def given_batches(t: Int[Array, ""], client: tuple[PyTree, Int[Array, ""]]) -> Batches:
-    """Return the mini-batches of a client in round t from (arrays with leading axes (K, B), index of the client)."""
-    arrays, i = client
-    key = jax.random.key(0, impl="threefry2x32")  # the bits of other generators depend on vmapped axes
-    return Batches(arrays, key=jax.random.fold_in(jax.random.fold_in(key, t), i))
 
 
 class Method(NamedTuple):
@@ -240,6 +170,7 @@ class Method(NamedTuple):
         weights: Float[Array, "M"] | None = None,
         clients: Int[Array, "M"] | None = None,
         layout: str | Layout = "vmap",
+        steps: Int[Array, "M"] | None = None,
     ) -> tuple[ServerState, RoundInfo]:
         """Run one round on given mini-batches.
 
@@ -249,6 +180,8 @@ class Method(NamedTuple):
           weights: of the clients, such as their numbers of examples; by default the uniform mean.
           clients: the cohort's indices among the N clients, whose states and keys are used; by default the first M.
           layout: how the clients are laid out, see `lur.parallel.layouts`.
+          steps: K_i, the number of local steps that each client takes, from 1 to K; its further mini-batches are
+            padding (`Batches.is_step`). By default all clients take K steps.
         """
         M, *_ = _checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 1))
         if self.uniform_weights and weights is not None:
@@ -258,8 +191,12 @@ class Method(NamedTuple):
         if self.full_participation and N is not None and M != N:
             raise ValueError(f"batches must be of all {N} clients, which this method needs in every round, got {M}")
         clients = _checks.client_indices(clients, M, N)
-        inputs = RoundInputs((batches, clients), weights, clients, state.round)
-        return block_if_cpu_mesh(_compiled_round(self, parse_layout(layout), given_batches, state, inputs))
+        own, batches_of = (batches, clients), given_batches
+        if steps is not None:
+            steps = jnp.asarray(_checks.client_steps(steps, M, self.local_steps), jnp.int32)
+            own, batches_of = (*own, steps), given_batches_of_steps
+        inputs = RoundInputs(own, weights, clients, state.round)
+        return block_if_cpu_mesh(_compiled_round(self, parse_layout(layout), batches_of, state, inputs))
 
     def client(self, params: PyTree, batches: PyTree, gamma: Any) -> tuple[PyTree, Float[Array, ""]]:
         """Return the update and the loss before training of one client without state, from (K, B) mini-batches.
@@ -291,10 +228,6 @@ class RoundInputs(NamedTuple):
     clients: Int[Array, "M"] | None = None
     source: Any = None
     counts: tuple[int, int] | None = None
-
-
-BatchesOf = Callable[[Any, PyTree], Batches]
-"""``batches_of(source, batches of one client) -> Batches``."""
 
 
 def method_round(

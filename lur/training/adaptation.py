@@ -147,7 +147,7 @@ def client_chunks(
             support_mask = positions < sizes[:, None]
             rows = starts[:, None] + np.minimum(positions, sizes[:, None] - 1)
         else:
-            drawn = _draw(keys, jnp.asarray(sizes, jnp.int32), K, B)
+            drawn = _draw(K, B, keys, jnp.asarray(sizes, jnp.int32))
             support_mask, rows = None, starts[:, None, None] + np.asarray(drawn)
         query_sizes = test.sizes[chosen][:, None]
         query_mask = np.arange(T) < query_sizes
@@ -166,8 +166,8 @@ def padded_examples(store: Store, rows: Int[np.ndarray, "..."]) -> dict[str, Any
     return gather(dict(store.features), store.widths, rows)
 
 
-@partial(jax.jit, static_argnums=(2, 3))
-def _draw(keys: Key[Array, "clients"], sizes: Int[Array, "clients"], K: int, B: int) -> Int[Array, "clients K B"]:
+@jit_per_settings(2)
+def _draw(K: int, B: int, keys: Key[Array, "clients"], sizes: Int[Array, "clients"]) -> Int[Array, "clients K B"]:
     return jax.vmap(lambda key, n: with_replacement(key, n, K, B).positions)(keys, sizes)
 
 

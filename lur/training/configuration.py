@@ -50,6 +50,16 @@ class RunConfig:
         "Client optimiser: sgd, momentum, nesterov, adagrad, adam, yogi, adamw, rmsprop, or a factory such as "
         "optax:lion.",
     ] = None
+    sampling: Annotated[
+        Literal["uniform", "iid", "full", "cyclic"], "How the clients of a round are drawn (lur.run)."
+    ] = "uniform"
+    steps: Annotated[
+        str | None, "Numbers of local steps from which each client draws its own in every round, such as 2:10."
+    ] = None
+    top_k: Annotated[float | None, "Clients send this fraction of their update's entries, with error feedback."] = None
+    quantize_bits: Annotated[int | None, "Clients send unbiased, randomly rounded updates of so many bits."] = None
+    clip: Annotated[float | None, "Norm C to which every client scales its update down."] = None
+    noise: Annotated[float | None, "Noise multiplier z: the server adds Gaussian noise z C / M to the mean."] = None
     theta: Annotated[str | None, "Gradient weights Theta: 1:10 (FedAvg), K=10 (FOMAML) or [1,0,2]."] = None
     local_steps: Annotated[int | None, "Number of local steps K, for methods without Theta."] = None
     send: Annotated[Literal["gradients", "loss_gradients", "delta"] | None, "What clients send (lur.local_update)."] = (
@@ -166,6 +176,16 @@ class RunConfig:
                 raise ValueError(f"{name} must be left out with epochs, which decide K per client, got {value}")
         if self.theta is not None and self.local_steps is not None:
             raise ValueError(f"local_steps must be left out with theta, which has K weights, got {self.local_steps}")
+        if self.steps is not None and parse_steps(self.steps) and self.epochs is not None:
+            raise ValueError(f"steps must be left out with epochs, which decide K per client, got {self.steps}")
+        for name in ("clip", "noise"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be finite and > 0, got {value}")
+        if self.noise is not None and self.clip is None:
+            raise ValueError(f"noise must come with clip, the norm that it is a multiple of, got {self.noise} without")
+        if self.top_k is not None and not 0 < self.top_k <= 1:
+            raise ValueError(f"top_k must be in (0, 1], got {self.top_k}")
         for name in ("server", "client", "optimizer"):
             if getattr(self, name) is not None:
                 check_optimizer(name, getattr(self, name))
@@ -183,6 +203,7 @@ METHOD_OPTIONS = (
 POSITIVE = (
     "rounds",
     "local_steps",
+    "quantize_bits",
     "clients_per_round",
     "batch_size",
     "epochs",
@@ -304,6 +325,16 @@ def config_changes(before: RunConfig, after: RunConfig, ignore: Sequence[str] = 
     pairs = ((name, getattr(before, name), getattr(after, name)) for name in FIELD_TYPES if name not in ignore)
     words = ((name, *("none" if value is None else str(value) for value in (x, y))) for name, x, y in pairs if x != y)
     return [f"{name} {x} -> {y}" for name, x, y in words]
+
+
+def parse_steps(text: str | None) -> tuple[int, int] | None:
+    """The least and the largest number of local steps in ``low:high``; None for None."""
+    if text is None:
+        return None
+    low, _, high = text.partition(":")
+    if not (low.isdecimal() and high.isdecimal() and 1 <= int(low) <= int(high)):
+        raise ValueError(f"steps must be low:high with 1 <= low <= high, got {text!r}")
+    return int(low), int(high)
 
 
 def check_optimizer(field: str, name: str) -> None:

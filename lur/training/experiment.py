@@ -5,6 +5,7 @@ nothing again. How methods, layouts and the engine are called is known here and 
 """
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,11 +17,11 @@ from jaxtyping import PyTree
 
 from lur.data.gather import Resident, resident, size_in_bytes
 from lur.data.sampling import steps_of_epochs
-from lur.engine.batches import plan_sampling
 from lur.engine.fast.choice import FormChoice, choose_form
 from lur.engine.rounds import Rounds, advance
 from lur.engine.run import DEVICE_BYTES
 from lur.engine.run_description import describe_program
+from lur.engine.sampling_plan import plan_sampling
 from lur.methods.method import Method, RoundInfo, ServerState
 from lur.parallel.agreement import check_agreement, describe
 from lur.parallel.client_states import place_client_states
@@ -30,7 +31,7 @@ from lur.parallel.processes import place_arrays
 from lur.tasks import load
 from lur.tasks.task import Task
 from lur.theta import MAX_K
-from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, resolve_config
+from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, parse_steps, resolve_config
 from lur.training.method_choice import choose_method, make_method
 from lur.training.user_code import call, load_attribute
 
@@ -86,10 +87,27 @@ def resolve(config: RunConfig, task: Task) -> Experiment:
     M, is_linear = resolved.clients_per_round, task.linear is not None
     layout, reason = choose_layout(shapes, M, resolved.layout, linear=is_linear)
     form = build_method(task, resolved, shapes)
-    plan = plan_sampling(task.store, form.method, M, resolved.batch_size, resolved.epochs, resolved.weighting)
+    check_rates(form.method, shapes, [(resolved.client_lr, resolved.server_lr)])
+    plan = plan_sampling(
+        task.store,
+        form.method,
+        M,
+        resolved.batch_size,
+        resolved.epochs,
+        resolved.weighting,
+        steps=parse_steps(resolved.steps),
+        sampling=resolved.sampling,
+    )
     program = Rounds(form.method, plan, task.view, layout, MAX_ROUNDS_PER_CALL)
     on_host = size_in_bytes(task.store) > DEVICE_BYTES or jax.process_count() > 1
     return Experiment(task, resolved, program, reason, f"{form.name}: {form.reason}", on_host)
+
+
+def check_rates(method: Method, params: PyTree, cells: Sequence[tuple[float, float]]) -> None:
+    """Refuse rates that the method does not take, such as gamma = 0 with SCAFFOLD; in a program nobody would notice."""
+    gamma, eta = cells[0]
+    for rates in {*((each, eta) for each, _ in cells), *((gamma, each) for _, each in cells)}:
+        jax.eval_shape(lambda params, rates=rates: method.init_server(params, *rates), params)
 
 
 def check_processes(experiment: Experiment, folder: Path | None = None) -> None:

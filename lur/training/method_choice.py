@@ -15,6 +15,7 @@ import optax
 
 from lur import theta as thetas
 from lur.methods import decay
+from lur.methods.aggregation import clipped, quantized, top_k, with_noise
 from lur.methods.method import Method
 from lur.methods.optimizers import CLIENT_OPTIMIZERS, SERVER_OPTIMIZERS, Optimizer, checked_optimizer
 from lur.methods.registry import METHODS, MethodEntry
@@ -95,9 +96,10 @@ def method_settings(config: RunConfig, settings: Settings, clients: int | None) 
     if config.server is None and "server" in choice.arguments:
         own = choice.arguments["server"].default
         filled["server"] = settings.server if own in (optax.sgd, inspect.Parameter.empty) else None
+    needs_all = config.sampling == "full" or (choice.entry is not None and choice.entry.full_participation)
+    if needs_all and config.clients_per_round is None and clients is not None:
+        filled["clients_per_round"] = clients
     if choice.entry is not None:
-        if choice.entry.full_participation and config.clients_per_round is None and clients is not None:
-            filled["clients_per_round"] = clients
         filled |= {name: value for name, value in choice.entry.defaults.items() if getattr(config, name) is None}
     K = settings.local_steps if config.local_steps is None else config.local_steps
     if config.epochs is not None or not choice.takes("local_steps"):
@@ -115,7 +117,25 @@ def method_settings(config: RunConfig, settings: Settings, clients: int | None) 
 
 
 def make_method(loss_fn: Callable[..., Any], config: ResolvedRun, epoch_steps: int | None) -> Method:
-    """The local update method of a run.
+    """The local update method of a run, with what wraps it (`lur.methods.aggregation`).
+
+    Args:
+      loss_fn: the loss of the task.
+      config: the configuration.
+      epoch_steps: K, if the configuration has epochs.
+    """
+    method = unwrapped_method(loss_fn, config, epoch_steps)
+    if config.top_k is not None:
+        method = top_k(method, config.top_k)
+    if config.quantize_bits is not None:
+        method = quantized(method, config.quantize_bits)
+    if config.clip is not None:
+        method = clipped(method, config.clip)
+    return method if config.noise is None else with_noise(method, config.noise, seed=config.seed)
+
+
+def unwrapped_method(loss_fn: Callable[..., Any], config: ResolvedRun, epoch_steps: int | None) -> Method:
+    """The local update method of a run, whose clients send their updates as they are.
 
     Args:
       loss_fn: the loss of the task.

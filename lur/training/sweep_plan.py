@@ -6,7 +6,6 @@ says why.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from lur.methods.method import Method
 from lur.parallel.layouts import SMALL_MODEL, Layout
 from lur.tasks.task import Task
 from lur.training.configuration import RunConfig, with_changes
-from lur.training.experiment import Experiment, build_method, initial_state, num_parameters, resolve
+from lur.training.experiment import Experiment, build_method, check_rates, initial_state, num_parameters, resolve
 
 GAMMAS = (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 """The client learning rates of the paper."""
@@ -134,13 +133,6 @@ def plan_sweep(sweep: SweepConfig, task: Task, memory: int | None = None) -> Swe
     check_rates(experiment.method, jax.eval_shape(task.init, jax.random.key(0)), sweep.cells)
     zero_lr_method = build_method(task, replace(config, client_lr=0.0), shapes.params).method
     return SweepPlan(resolved, experiment, zero_lr_method, grid_layout, size, reason)
-
-
-def check_rates(method: Method, params: PyTree, cells: Sequence[tuple[float, float]]) -> None:
-    """Refuse rates that the method does not take, such as gamma = 0 with SCAFFOLD; in a program nobody would notice."""
-    gamma, eta = cells[0]
-    for rates in {*((each, eta) for each, _ in cells), *((gamma, each) for _, each in cells)}:
-        jax.eval_shape(lambda params, rates=rates: method.init_server(params, *rates), params)
 
 
 def choose_group_size(

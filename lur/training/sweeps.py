@@ -19,6 +19,7 @@ from jaxtyping import Bool, Int
 from lur.engine.cells import CELL_AXES
 from lur.engine.grid import advance_grid, init_cells
 from lur.methods.method import RoundInfo, ServerState
+from lur.training.configuration import parse_steps
 from lur.training.evaluation import Evaluation, evaluate, evaluate_cells
 from lur.training.experiment import MAX_ROUNDS_PER_CALL, Data, place_data, place_state, run_rounds
 from lur.training.loop import ChunkSize, divergence_reason, first_divergence, is_evaluation_due
@@ -173,6 +174,8 @@ def _run_cells(
         batch_size=config.batch_size,
         epochs=config.epochs,
         weighting=config.weighting,
+        steps=parse_steps(config.steps),
+        sampling=config.sampling,
         view=experiment.task.view,
         layout=plan.layout,
         data=None if isinstance(data, str) else data,

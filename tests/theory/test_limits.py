@@ -48,6 +48,7 @@ def test_a_divergent_round_has_its_fixed_point_and_a_drift_has_none():
 
 def test_a_round_that_is_not_affine_shows_in_the_residual():
     assert limit_of(lambda x: x**2 / 4 + 1 / 8, 0.0).residual > 1e-3
+    assert limit_of(lambda x: x - x**3 / 2, 0.5).residual > 1e-3
 
 
 def test_random_rational_systems_are_solved_exactly():

@@ -12,6 +12,7 @@ import optax
 import pytest
 
 import lur as library
+from lur.methods.aggregation import clipped, quantized, top_k, with_noise
 from lur.methods.by_value import by_value
 from lur.methods.optimizers import CLIENT_OPTIMIZERS, SERVER_OPTIMIZERS, optimizer_init, optimizer_step
 from lur.methods.registry import METHODS
@@ -74,7 +75,6 @@ def test_a_name_makes_the_method_that_python_makes():
     for name, weights in {
         "local_update": theta.fedavg(3),
         "fedavg": theta.fedavg(3),
-        "reptile": theta.fedavg(3),
         "lookahead": theta.fedavg(3),
         "fomaml": theta.fomaml(3),
         "minibatch_sgd": theta.minibatch_sgd(),
@@ -84,6 +84,25 @@ def test_a_name_makes_the_method_that_python_makes():
     assert made(method="extrapolation", theta="1:2", extrapolate="updates") == library.methods.extrapolated_update(
         quadratic_loss, theta.fedavg(2), extrapolate="updates"
     )
+    plain = library.local_update(quadratic_loss, theta.fedavg(3))
+    methods, momentum = library.methods, SERVER_OPTIMIZERS["momentum"]
+    for fields, method in (
+        ({"method": "scaffold", "option": "I"}, methods.scaffold(quadratic_loss, 3, "I")),
+        ({"method": "feddyn", "alpha": 0.5, "client": "adam"},
+         methods.feddyn(quadratic_loss, 3, 0.5, client=optax.adam)),
+        ({"method": "fedprox"}, methods.fedprox(quadratic_loss, 3, 0.1)),
+        ({"method": "proxskip", "probability": 0.5, "seed": 4}, methods.proxskip(quadratic_loss, 0.5, seed=4)),
+        ({"method": "mime"}, methods.mime(quadratic_loss, 3, momentum)),
+        ({"method": "mimelite", "optimizer": "adam"}, methods.mimelite(quadratic_loss, 3, optax.adam)),
+        ({"method": "diloco", "inner_state": "reset"}, methods.diloco(quadratic_loss, 3, inner_state="reset")),
+        ({"method": "diloco", "server": "sgd"}, methods.diloco(quadratic_loss, 3, server=optax.sgd)),
+        ({"method": "fedexp", "method_options": "epsilon=0.5"}, methods.fedexp(quadratic_loss, 3, 0.5)),
+        ({"method": "maml", "query": "separate", "order": 1},
+         methods.maml(quadratic_loss, 3, query="separate", order=1)),
+        ({"top_k": 0.5, "quantize_bits": 3, "clip": 0.1, "noise": 2.0, "seed": 7},
+         with_noise(clipped(quantized(top_k(plain, 0.5), 3), 0.1), 2.0, seed=7)),
+    ):  # fmt: skip
+        assert made(**fields) == method, fields
     assert made(theta="1:2", client="adamw", server="nesterov", prox=0.1, loss_on="all") == library.local_update(
         quadratic_loss, (1, 1), SERVER_OPTIMIZERS["nesterov"], client=optax.adamw, prox=0.1, loss_on="all"
     )
@@ -105,6 +124,41 @@ def test_optimisers_of_the_tables_step_and_compare_by_value():
             table["sgd"] = optax.adam
 
 
+def test_a_resolved_configuration_of_any_method_says_all_and_resolves_to_itself():
+    for name, entry in METHODS.items():
+        resolved = resolve_config(RunConfig("quadratic", method=name), settings(), clients=7)
+        assert resolve_config(resolved, settings(), clients=7) == resolved
+        assert configuration.config_from_values(tomllib.loads(configuration.to_toml(resolved))) == (
+            configuration.with_changes(resolved)
+        )
+        assert all(getattr(resolved, option) == value for option, value in entry.defaults.items())
+        assert resolved.clients_per_round == (7 if entry.full_participation else 2)
+        assert made(method=name).full_participation == entry.full_participation
+        required = {
+            option
+            for option, parameter in method_named(name).arguments.items()
+            if parameter.default is parameter.empty and option not in ("loss_fn", "theta", "local_steps", "steps")
+        }
+        assert required <= {*entry.defaults}, name
+        assert required <= {*configuration.METHOD_OPTIONS}, "an option that is required needs a flag"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_trains_sweeps_and_resumes(lur, tmp_path, name):
+    small = [*SMALL[:-2], "--method", name, "--checkpoint-every", "1"]
+    assert lur("train", "quadratic", *small, "--run-dir", "whole")[0] == 0
+    assert lur("train", "quadratic", *small, "--rounds", "2", "--run-dir", "part")[0] == 0
+    assert lur("train", "--run-dir", "part", "--rounds", "4")[0] == 0
+    assert (tmp_path / "whole" / "log.jsonl").read_bytes() == (tmp_path / "part" / "log.jsonl").read_bytes()
+    eta = METHODS[name].defaults.get("server_lr", 0.1)
+    status, *_ = lur("sweep", "quadratic", *small, "--client-lr", "0.1,0.2", "--server-lr", eta, "--json")
+    assert status == 0
+    one = json.loads(lur("train", "quadratic", *small, "--client-lr", "0.2", "--json")[1])
+    swept = [json.loads(line) for line in (tmp_path / "runs/sweep-quadratic/evaluation.jsonl").read_text().splitlines()]
+    assert swept[-1]["f"][1] == pytest.approx(one["evaluation"]["loss"], rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
@@ -119,6 +173,12 @@ def test_optimisers_of_the_tables_step_and_compare_by_value():
         (["--server", "optax:__version__"], "server must be an optax optimiser"),
         (["--method-options", "beta=1"], "beta is no option of the method local_update, got 1; the nearest it has is"),
         (["--method-options", "beta"], "method_options must be name=value,name=value, got 'beta'"),
+        (["--noise", "1"], "noise must come with clip, the norm that it is a multiple of, got 1.0 without"),
+        (["--clip", "-1"], "clip must be finite and > 0, got -1.0"),
+        (["--top-k", "2"], "top_k must be in (0, 1], got 2.0"),
+        (["--method", "scaffold", "--client", "adamw"], "client is no option of the method scaffold, got adamw; the"),
+        (["--method", "scaffold", "--client-lr", "0"], "client_lr must be > 0"),
+        (["--method", "proxskip"], "clients_per_round must be all 5 clients of the store"),
         (["--method", "none_such:factory"], "none_such:factory: expected a module none_such in the current folder"),
         (["--method", "own:countin"], "own:countin: own has no attribute countin; did you mean counting?"),
         (["--method", "own:number"], "own:number: expected a factory of a lur.Method, got int"),
@@ -267,9 +327,12 @@ def test_the_configuration_of_an_older_run_is_the_present_one(lur, tmp_path):
     options = ["train", "quadratic", *SMALL, "--checkpoint-every", "2", "--run-dir"]
     assert lur(*options, "run")[0] == 0
     file = tmp_path / "run" / "config.toml"
-    new = ("method = ",)
+    new = ("method = ", "sampling = ")
     file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(new)))
     older = file.read_bytes()
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    kept = {name: info[name] for name in ("format", "version", "kind", "lur", "data")}  # all that there was
+    (tmp_path / "run" / "run.json").write_text(json.dumps(kept))
     assert set(tomllib.loads(older.decode())) == {
         "task", "rounds", "client_lr", "server_lr", "server", "theta", "clients_per_round", "batch_size", "weighting",
         "layout", "seed", "decay", "decay_delta", "decay_alpha", "decay_beta", "decay_window", "decay_patience",
@@ -277,10 +340,26 @@ def test_the_configuration_of_an_older_run_is_the_present_one(lur, tmp_path):
         "over_batch", "init", "normalise", "checkpoint_every", "checkpoint_seconds",
     }  # fmt: skip
     assert lur("train", "--run-dir", "run")[0] == 0
-    assert file.read_bytes() == older
+    assert tomllib.loads(file.read_text()) == tomllib.loads(older.decode()) | {
+        "method": "local_update",
+        "sampling": "uniform",
+    }
     assert lur("train", "--run-dir", "run", "--rounds", "6")[0] == 0
     assert lur(*options, "long", "--rounds", "6")[0] == 0
     assert (tmp_path / "run" / "log.jsonl").read_bytes() == (tmp_path / "long" / "log.jsonl").read_bytes()
+
+
+def test_sampling_and_steps_reach_the_engine():
+    config = RunConfig("quadratic", clients=5, clients_per_round=2, sampling="cyclic", steps="2:7")
+    plan = resolve(config, load_task(config)).program.plan
+    assert (plan.sampling, plan.steps, plan.M) == ("cyclic", (2, 7), 2)
+    config = RunConfig("quadratic", clients=5, sampling="full")
+    assert resolve(config, load_task(config)).config.clients_per_round == 5
+    for steps in ("0:3", "3:2", "3", "a:b"):
+        with pytest.raises(ValueError, match="steps must be low:high with 1 <= low <= high, got"):
+            RunConfig("quadratic", steps=steps)
+    with pytest.raises(ValueError, match="steps must be left out with epochs"):
+        RunConfig("quadratic", steps="1:2", epochs=1)
 
 
 def test_tune_and_decay_take_a_method(lur):

@@ -10,7 +10,8 @@ import lur
 from lur.data.sampling import round_key, sample_clients
 from lur.data.writer import in_memory
 from lur.engine.grid import run_grid
-from lur.methods.method import Batches, ClientOutput, Method, RoundInputs, given_batches, method_round
+from lur.methods.method import Batches, ClientOutput, Method, RoundInputs, method_round
+from lur.methods.mini_batches import given_batches
 from lur.methods.server import InitServer, ServerUpdate
 from lur.parallel.layouts import parse_layout
 

@@ -9,9 +9,10 @@ from jax.sharding import PartitionSpec as P
 import lur
 from lur.data.writer import in_memory
 from lur.engine import host_store
-from lur.engine.batches import as_stored, plan_sampling
+from lur.engine.batches import as_stored
 from lur.engine.host_store import HostRounds
 from lur.engine.rounds import Rounds, compiled_host_rounds, run_on_host
+from lur.engine.sampling_plan import plan_sampling
 from lur.parallel.layouts import parse_layout
 from lur.parallel.mesh import CLIENTS_AXIS, mesh_of
 from tests.lur.engine.test_run import B, K, M, R, clients, loss
