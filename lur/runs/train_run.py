@@ -124,10 +124,7 @@ def _create_or_check(path: Path, experiment: Experiment, here: dict[str, Any]) -
         return False
     kept = read_run_config(path)
     changes = config_changes(kept, config, ignore=("rounds", *MAY_CHANGE))
-    try:
-        done = _last_line(path / "log.jsonl").get("round", 0)
-    except Damaged:
-        done = max((int(saved.name) for saved in checkpoint.checkpoint_folders(path / "checkpoints")), default=0)
+    done = _rounds_done(path)
     if config.rounds < done:
         changes.append(f"rounds {kept.rounds} -> {config.rounds}, of which {done} are done")
     if changes:
@@ -135,6 +132,17 @@ def _create_or_check(path: Path, experiment: Experiment, here: dict[str, Any]) -
     folder.check_data(path, data)
     update_kept_config(path, to_toml(config))
     return True
+
+
+def _rounds_done(path: Path) -> int:
+    """The number of rounds in the log, or in the last checkpoint if the log is damaged."""
+    try:
+        done = _last_line(path / "log.jsonl").get("round", 0)
+    except Damaged:
+        done = None
+    if type(done) is int:
+        return done
+    return max((int(saved.name) for saved in checkpoint.checkpoint_folders(path / "checkpoints")), default=0)
 
 
 def _ending(path: Path, config: ResolvedRun, notify: Callable[[str], None]) -> str:
