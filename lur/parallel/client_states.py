@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Int, PyTree
 
 from lur.parallel.disk_rows import DiskRows, disk_rows
@@ -26,7 +27,7 @@ DEVICE_ROWS_BYTES = 2**27
 
 def repeat_for_clients(client_state: PyTree, N: int) -> PyTree:
     """Return N clients' states that all start with `client_state`: on the device if they fit, else on disk."""
-    is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(client_state))  # for its shapes
+    is_traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(client_state))  # for its shapes
     if is_traced or fits_device(jax.eval_shape(lambda: client_state), N):
         return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], N, axis=0), client_state)
 

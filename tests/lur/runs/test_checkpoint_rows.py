@@ -1,5 +1,6 @@
 """Checkpoints of rows on disk: those that were written, and no others, come back bit for bit as rows on disk."""
 
+import dataclasses
 import json
 import os
 
@@ -8,12 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lur.parallel import client_states
 from lur.parallel import disk_rows as module
 from lur.parallel.disk_rows import DiskRows, disk_rows
 from lur.runs import checkpoint
 from lur.runs.checkpoint import load, restore, save
 from lur.runs.errors import Damaged
 from lur.runs.files import checksum, json_digest
+from lur.runs.train_run import train_in_folder
+from lur.training.configuration import RunConfig
+from lur.training.experiment import initial_state, load_task, resolve
 
 N = 1000
 FIRSTS = {
@@ -150,3 +155,28 @@ def test_a_full_disk_leaves_the_other_checkpoints(tmp_path, monkeypatch):
         save(tmp_path, 2, trained(2), {})
     assert [path.name for path in tmp_path.iterdir()] == ["00000001"]
     assert bits(restore(tmp_path, tmp_path, initial(), pytest.fail).state) == bits(trained(1))
+
+
+def test_a_run_keeps_its_rows_in_its_folder_and_resumes_with_them(tmp_path, monkeypatch):
+    """The shapes of its state can be asked for without a file, and its store stays on the host with the states."""
+    config = RunConfig("quadratic", method="scaffold", clients=8, clients_per_round=3, checkpoint_every=2)
+    task = load_task(config)
+
+    def final_state(name, *ends):
+        for rounds in ends:
+            experiment = resolve(dataclasses.replace(config, rounds=rounds), task)
+            *_, last = train_in_folder(tmp_path / name, experiment, notify=lambda _: None)
+        return last.state
+
+    on_device = final_state("device", 6)
+    monkeypatch.setattr(client_states, "DEVICE_BYTES", 0)
+    experiment = resolve(config, task)
+    assert experiment.data_on_host
+    shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), jax.eval_shape(lambda: initial_state(experiment)))
+    whole, resumed = final_state("whole", 6), final_state("resumed", 3, 6)
+    assert shapes == jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), whole)
+    assert bits(resumed) == bits(whole)
+    for name, state in (("whole", whole), ("resumed", resumed)):
+        assert all(rows.file.folder == tmp_path / name for rows in jax.tree.leaves(state.clients))
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(on_device), strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-6)
