@@ -65,7 +65,9 @@ def _flags_class(without: Iterable[str] = (), **rates: tuple[str, str]) -> Any:
 RunFlags: Any = _flags_class()
 """The flags of a run: all fields of its configuration but the task."""
 SweepFlags: Any = _flags_class(
-    RATES, client_lr=("gamma", "0, 10^-3, ..., 100, as in the paper"), server_lr=("eta", "10^-3, 10^-2.5, ..., 10")
+    RATES,
+    client_lr=("gamma", "0, 10^-3, ..., 100, as in the paper; without 0 where the method divides by gamma"),
+    server_lr=("eta", "10^-3, 10^-2.5, ..., 10"),
 )
 """The flags of a sweep, whose rates are lists."""
 DecayFlags: Any = _flags_class(

@@ -1,6 +1,7 @@
 """`lur sweep TASK`: train with every pair of learning rates."""
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def run_requested_sweep(
     from lur.runs.sweep_run import read_sweep_config
     from lur.training.experiment import load_task
     from lur.training.loop import stop_on_signals
-    from lur.training.sweep_plan import ETAS, GAMMAS, SweepConfig, plan_sweep
+    from lur.training.sweep_plan import ETAS, GAMMAS, SweepConfig, default_client_lrs, plan_sweep
 
     prepare()
     say = printer(quiet, None)
@@ -83,7 +84,10 @@ def run_requested_sweep(
         asked = read_sweep_config(path)
     else:
         raise ValueError(f"expected a task, one of {', '.join(tasks.NAMES)}, or --config FILE, got neither")
-    plan = plan_sweep(asked, load_task(asked.run))
+    loaded = load_task(asked.run)
+    if (task or config is not None) and not flags.client_lr:
+        asked = replace(asked, client_lr=default_client_lrs(asked.run, loaded))
+    plan = plan_sweep(asked, loaded)
     with stop_on_signals(quiet) as stop:
         _run_with_progress_bar(path, plan, stop, say, quiet)
     if stop.signal is not None:

@@ -2,17 +2,22 @@
 
 They are in device memory where they fit, and otherwise on the host, as rows on disk (`lur.parallel.disk_rows`) or as
 numpy arrays that the caller gives. Only the rows of a few rounds' clients are on the device at a time.
+
+The file of the rows has no name. It is in the folder of a run, if the process has one, and otherwise in the folder for
+temporary files, which TMPDIR chooses.
 """
 
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Int, PyTree
 
 from lur.parallel.disk_rows import DiskRows, disk_rows
-from lur.parallel.processes import place_arrays
+from lur.parallel.processes import broadcast_arrays_from_first, is_first, place_arrays
 
 DEVICE_BYTES = 2**31
 """States that take more memory than this stay on the host."""
@@ -22,7 +27,8 @@ DEVICE_ROWS_BYTES = 2**27
 
 def repeat_for_clients(client_state: PyTree, N: int) -> PyTree:
     """Return N clients' states that all start with `client_state`: on the device if they fit, else on disk."""
-    if fits_device(jax.eval_shape(lambda: client_state), N):
+    is_traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(client_state))  # for its shapes
+    if is_traced or fits_device(jax.eval_shape(lambda: client_state), N):
         return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], N, axis=0), client_state)
 
     def on_disk(leaf: Any) -> DiskRows:
@@ -41,6 +47,33 @@ def place_client_states(clients: PyTree, sharding: Any) -> PyTree:
     if not fits_device(clients, 1):
         return jax.tree.map(lambda leaf: leaf if isinstance(leaf, DiskRows) else np.asarray(leaf), clients)
     return place_arrays(jax.tree.map(jnp.asarray, clients), sharding)
+
+
+def keep_rows_in(folder: Path, clients: PyTree) -> PyTree:
+    """Return initial states whose rows, if they are on disk, will be in a folder."""
+    return jax.tree.map(lambda leaf: leaf.in_folder(folder) if isinstance(leaf, DiskRows) else leaf, clients)
+
+
+def broadcast_states_from_first(clients: PyTree) -> PyTree:
+    """Return process 0's client states, bit for bit. Of rows on disk only those that were written are sent.
+
+    The other processes' states give shapes and dtypes, and the folder of their rows.
+    """
+    if jax.process_count() == 1:
+        return clients
+
+    def broadcast(leaf: Any) -> Any:
+        if not isinstance(leaf, DiskRows):
+            return broadcast_arrays_from_first(leaf)
+        first, is_written = broadcast_arrays_from_first((leaf.first, leaf.places >= 0))
+        received = disk_rows(first, len(leaf), leaf.file.folder)
+        for block in leaf.blocks(np.flatnonzero(is_written)):
+            rows = broadcast_arrays_from_first(leaf[block])
+            if not is_first():
+                received = received.with_rows(block, rows)
+        return leaf if is_first() else received
+
+    return jax.tree.map(broadcast, clients)
 
 
 def population(clients: PyTree) -> int | None:

@@ -8,6 +8,7 @@ nothing else is copied. The space of a row that no version has any more is used 
 import os
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,21 @@ from jaxtyping import Int, Shaped
 
 GROWTH = 64
 """Rows by which the file grows at least; they take space when they are written."""
+BLOCK_BYTES = 2**26
+"""Bytes of rows that are in memory at a time where many rows are copied."""
 
 
 class RowFile:
     """Rows of one shape and dtype in a file without a name, which the system removes with the process.
 
     Attributes:
+      folder: where the file is; None for the folder of temporary files.
       rows: the file as an array of rows.
       versions: in how many versions each row of the file is.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, folder: Path | None = None):
+        self.folder = folder
         self.file = tempfile.TemporaryFile(prefix="lur-client-states-", dir=folder)  # noqa: SIM115
         weakref.finalize(self, self.file.close)
         self.shape, self.dtype = shape, np.dtype(dtype)
@@ -97,6 +102,22 @@ class DiskRows:
         """Return all rows, in memory."""
         rows = self[np.arange(len(self))]
         return rows if dtype is None else rows.astype(dtype, copy=False)
+
+    @property
+    def written(self) -> Int[np.ndarray, "written"]:
+        """The indices of the rows that were ever written, increasing."""
+        return np.flatnonzero(self.places >= 0)
+
+    def blocks(self, index: Int[np.ndarray, "count"]) -> Iterator[Int[np.ndarray, "block"]]:
+        """Split indices into blocks whose rows take at most about `BLOCK_BYTES` of memory."""
+        size = max(BLOCK_BYTES // max(self.first.nbytes, 1), 1)
+        return (index[start : start + size] for start in range(0, len(index), size))
+
+    def in_folder(self, folder: Path) -> "DiskRows":
+        """Return these rows, none of which may be written yet, in a file in another folder."""
+        if len(self.written):
+            raise ValueError(f"rows must not be written before they move to {folder}, got {len(self.written)} that are")
+        return disk_rows(self.first, len(self), folder)
 
     def with_rows(self, index: Int[np.ndarray, "count"], rows: Shaped[np.ndarray, "count ..."]) -> "DiskRows":
         """Return the version in which the rows at distinct indices are these."""

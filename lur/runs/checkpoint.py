@@ -2,10 +2,14 @@
 
     checkpoints/00000120/
         state/           the arrays, as orbax writes them (`lur.runs.orbax_arrays`)
+        rows/            of arrays on disk the rows that were ever written (`lur.runs.row_files`), if there are such
         manifest.json    round; path, shape and dtype of each array; positions of the logs; SHA-256 of each file
 
 A checkpoint is written under a temporary name and renamed when every file is on the disk. A checkpoint that is
 damaged, incomplete or ahead of its logs is skipped, and the one before it is used. Nothing is unpickled.
+
+Version 1 of the format has no rows, and a checkpoint without arrays on disk is still written as version 1. In version 2
+an array in rows/ has in state/ the value of its rows that were never written.
 """
 
 import json
@@ -18,6 +22,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from lur.parallel.disk_rows import DiskRows
 from lur.regular_files import kind_of, read_regular
 from lur.runs.errors import Damaged, RunError, excerpt
 from lur.runs.files import (
@@ -33,9 +38,11 @@ from lur.runs.files import (
     write_file,
 )
 from lur.runs.orbax_arrays import read_arrays, write_arrays
+from lur.runs.row_files import index_file, read_rows, rows_size, write_rows
 
 FORMAT = "lur-checkpoint"
-VERSION = 1
+VERSIONS = (1, 2)
+"""Without and with rows of arrays on disk."""
 KEEP = 3
 """Number of checkpoints that stay."""
 LARGEST_MANIFEST = 2**26
@@ -76,12 +83,18 @@ def save(folder: Path, round: int, state: PyTree, positions: Mapping[str, Positi
     try:
         partial.mkdir(parents=True)
         require_descriptors(partial)
-        leaves = leaves_by_key(jax.device_get(state))
-        require_disk_space(partial, sum(np.asarray(value).nbytes for _, value in leaves.values()) + OVERHEAD)
-        write_arrays(partial / "state", {key: value for key, (_, value) in leaves.items()})
+        leaves = leaves_by_key(state)
+        on_disk = {key: value for key, (_, value) in leaves.items() if isinstance(value, DiskRows)}
+        arrays = {key: on_disk[key].first if key in on_disk else value for key, (_, value) in leaves.items()}
+        arrays = jax.device_get(arrays)
+        size = sum(np.asarray(value).nbytes for value in arrays.values()) + sum(map(rows_size, on_disk.values()))
+        require_disk_space(partial, size + OVERHEAD)
+        write_arrays(partial / "state", arrays)
+        for key, rows in on_disk.items():
+            write_rows(partial / "rows", key, rows)
         manifest = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSIONS[bool(on_disk)],
             "round": round,
             "arrays": {key: array_entry(path, value) for key, (path, value) in leaves.items()},
             "logs": {name: position._asdict() for name, position in positions.items()},
@@ -110,7 +123,8 @@ def restore(folder: Path, logs: Path, like: PyTree, say: Callable[[str], None]) 
     Args:
       folder: the folder of all checkpoints of the run.
       logs: the folder of the logs.
-      like: a pytree of the structure, shapes and dtypes that the state must have.
+      like: a pytree of the structure, shapes and dtypes that the state must have. Arrays that are rows on disk here are
+        restored as such, in the same folder.
       say: called with a sentence about each damaged checkpoint.
     """
     remove_partial(folder)
@@ -143,13 +157,29 @@ def load(path: Path, logs: Path, like: PyTree) -> Restored:
     positions = read_positions(path / "manifest.json", manifest["logs"])
     for name, position in positions.items():
         hash_prefix(logs / name, position)
+    on_disk = {key for key, (_, value) in leaves.items() if np.ndim(value) and index_file(key) in manifest["files"]}
+    stored = {key: first_row(value) if key in on_disk else value for key, (_, value) in leaves.items()}
     try:
-        arrays = read_arrays(path / "state", {key: value for key, (_, value) in leaves.items()})
+        arrays = read_arrays(path / "state", stored)
     except ModuleNotFoundError:
         raise
     except Exception as error:  # of any kind: the files are unchanged, so another version of orbax wrote them
         raise RunError(f"{path}: orbax cannot read the arrays, {type(error).__name__}: {error}") from error
-    return Restored(jax.tree.unflatten(jax.tree.structure(like), arrays), manifest["round"], positions)
+    restored = [
+        read_rows(path / "rows", key, array, value) if key in on_disk else as_rows(array, value)
+        for (key, (_, value)), array in zip(leaves.items(), arrays, strict=True)
+    ]
+    return Restored(jax.tree.unflatten(jax.tree.structure(like), restored), manifest["round"], positions)
+
+
+def first_row(value: Any) -> jax.ShapeDtypeStruct:
+    """Return the shape and dtype of one row of an array."""
+    return jax.ShapeDtypeStruct(value.shape[1:], value.dtype)
+
+
+def as_rows(array: np.ndarray, like: Any) -> Any:
+    """Return an array of a checkpoint as rows on disk if `like` is such: a checkpoint of version 1 has all of it."""
+    return like.with_rows(np.arange(len(like)), array) if isinstance(like, DiskRows) else array
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -159,10 +189,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads(read_regular(file, LARGEST_MANIFEST, error=Damaged))
         if manifest.pop("sha256") != json_digest(manifest):
             raise Damaged(f"{file}: expected the SHA-256 that it records, found another")
-        if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
-            raise RunError(
-                f"{file}: expected {FORMAT} version {VERSION}, found {manifest['format']} version {manifest['version']}"
-            )
+        if manifest["format"] != FORMAT or manifest["version"] not in VERSIONS:
+            known, found = " or ".join(map(str, VERSIONS)), f"{manifest['format']} version {manifest['version']}"
+            raise RunError(f"{file}: expected {FORMAT} version {known}, found {found}")
         if manifest["round"] != int(path.name):
             raise Damaged(f"{file}: expected round {int(path.name)}, found {manifest['round']!r}")
         for name in ("arrays", "logs", "files"):

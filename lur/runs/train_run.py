@@ -24,6 +24,7 @@ import numpy as np
 
 from lur.methods.method import RoundInfo, ServerState
 from lur.parallel import processes
+from lur.parallel.client_states import broadcast_states_from_first, keep_rows_in
 from lur.runs import checkpoint, folder
 from lur.runs.environment import environment
 from lur.runs.errors import Damaged, RunError
@@ -95,7 +96,9 @@ def train_in_folder(
             processes.broadcast_from_first(ResumePoint("ended"))
             return
         (path / "result.json").unlink(missing_ok=True)
-        with open_writer(path, LOGS, initial_state(experiment), notify) as (writer, state):
+        start = initial_state(experiment)
+        start = start._replace(clients=keep_rows_in(path, start.clients))
+        with open_writer(path, LOGS, start, notify) as (writer, state):
             if resuming:
                 for change in folder.record_environment_changes(path, here, writer.round):
                     notify(f"{path}: the environment has changed, so the last digits may differ: {change}")
@@ -171,7 +174,7 @@ def _record_training(
     def segments() -> Iterator[Segment]:
         nonlocal progress
         seconds_before = 0.0
-        for progress in _remaining_progress(point, experiment, processes.broadcast_arrays_from_first(state), chunk):
+        for progress in _remaining_progress(point, experiment, _state_of_first(state), chunk):
             agreed.signal = processes.broadcast_from_first(stop.signal)
             yield _segment(progress, config, progress.seconds - seconds_before)
             seconds_before = progress.seconds
@@ -190,12 +193,18 @@ def _follow_first_process(experiment: Experiment, stop: StopRequest, chunk: Chun
     point = ResumePoint(*processes.broadcast_from_first(None))
     if point.stage == "ended":
         return
-    state = processes.broadcast_arrays_from_first(initial_state(experiment))
+    state = _state_of_first(initial_state(experiment))
     for progress in _remaining_progress(point, experiment, state, chunk):
         stop.signal = processes.broadcast_from_first(None)
         yield progress
         if stop.signal is not None:
             return
+
+
+def _state_of_first(state: ServerState) -> ServerState:
+    """The state of the first process; the other processes' states give shapes and dtypes."""
+    server = processes.broadcast_arrays_from_first(state._replace(clients=()))
+    return server._replace(clients=broadcast_states_from_first(state.clients))
 
 
 def _resume_point(writer: RunWriter, config: ResolvedRun) -> ResumePoint:

@@ -24,7 +24,7 @@ from lur.engine.run_description import describe_program
 from lur.engine.sampling_plan import plan_sampling
 from lur.methods.method import Method, RoundInfo, ServerState
 from lur.parallel.agreement import check_agreement, describe
-from lur.parallel.client_states import place_client_states
+from lur.parallel.client_states import fits_device, place_client_states
 from lur.parallel.layouts import Layout, choose_layout
 from lur.parallel.mesh import param_shardings, replicated
 from lur.parallel.processes import place_arrays
@@ -56,7 +56,8 @@ class Experiment(NamedTuple):
       program: the rounds: the method in its fastest form, what a round draws, and how its clients are laid out.
       layout_reason: why this layout was chosen, for people.
       form_reason: which form of the method runs and why, for people.
-      data_on_host: whether the store stays on the host because it is large or because several processes share it.
+      data_on_host: whether the store stays on the host because it is large, because several processes share it, or
+        because the clients' states are on the host too.
     """
 
     task: Task
@@ -102,7 +103,9 @@ def resolve(config: RunConfig, task: Task) -> Experiment:
         sampling=resolved.sampling,
     )
     program = Rounds(form.method, plan, task.view, layout, MAX_ROUNDS_PER_CALL)
-    on_host = size_in_bytes(task.store) > DEVICE_BYTES or jax.process_count() > 1
+    client_state = jax.eval_shape(form.method.init_client, shapes)
+    is_large = size_in_bytes(task.store) > DEVICE_BYTES or not fits_device(client_state, plan.N)
+    on_host = is_large or jax.process_count() > 1
     return Experiment(task, resolved, program, reason, f"{form.name}: {form.reason}", on_host)
 
 

@@ -106,6 +106,16 @@ class SweepPlan(NamedTuple):
         return [range(first, min(cells, first + size)) for first in range(0, cells, size)]
 
 
+def default_client_lrs(run: RunConfig, task: Task) -> tuple[float, ...]:
+    """The client learning rates of the paper, without 0 where the method refuses it because it divides by gamma."""
+    method = resolve(with_changes(run, client_lr=1.0, server_lr=1.0), task).method
+    try:
+        check_rates(method, jax.eval_shape(task.init, jax.random.key(0)), [(0.0, 1.0)])
+    except ValueError:  # and not because of eta, with which `resolve` has accepted gamma = 1
+        return tuple(gamma for gamma in GAMMAS if gamma)
+    return GAMMAS
+
+
 def plan_sweep(sweep: SweepConfig, task: Task, memory: int | None = None) -> SweepPlan:
     """Decide how a sweep runs on this machine.
 

@@ -1,10 +1,14 @@
 """`lur sweep`, `lur tune`, `lur decay`, `lur report`, `lur reproduce` in this process."""
 
 import json
+import tomllib
 
 import pytest
 
 from lur.runs.sweep_results import read_sweep
+from lur.training.configuration import RunConfig
+from lur.training.experiment import load_task
+from lur.training.sweep_plan import GAMMAS, SweepConfig, default_client_lrs, plan_sweep
 
 SMALL = ["--rounds", "4", "--clients", "5", "--clients-per-round", "2", "--theta", "1:2"]
 
@@ -67,3 +71,19 @@ def test_bad_input_is_one_sentence(lur, arguments, says):
     assert status == 2
     assert says in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("method", "zero"), [("scaffold", False), ("proxskip", False), ("fedprox", True)])
+def test_default_client_rates_leave_out_0_where_the_method_refuses_it(method, zero):
+    run = RunConfig("quadratic", method=method, rounds=2, clients=4)
+    task = load_task(run)
+    gammas = default_client_lrs(run, task)
+    assert gammas == (GAMMAS if zero else GAMMAS[1:])
+    assert plan_sweep(SweepConfig(run, gammas, (1.0,)), task).sweep.client_lr == gammas
+
+
+def test_sweep_scaffold_with_default_client_rates(lur, tmp_path):
+    sweep = ("sweep", "quadratic", "--clients", 4, "--server-lr", 1, "--rounds", 2, "--run-dir", tmp_path / "sweep")
+    assert lur(*sweep, "--method", "scaffold", "--quiet")[0] == 0
+    kept = tomllib.loads((tmp_path / "sweep" / "config.toml").read_text())
+    assert kept["sweep"]["client_lr"] == [*GAMMAS[1:]]

@@ -16,6 +16,7 @@ from lur.data.sampling import round_key, sample_clients
 from lur.engine import host_store
 from lur.methods import feddyn, fedsplit, proxskip, scaffold
 from lur.parallel import client_states
+from lur.parallel.disk_rows import DiskRows
 from tests.lur import numpy_loop
 from tests.lur.methods.oracles import feddyn as feddyn_oracle
 from tests.lur.methods.oracles import fedsplit as fedsplit_oracle
@@ -192,7 +193,7 @@ def test_states_on_the_host_are_those_on_the_device(name, monkeypatch):
     monkeypatch.setattr(client_states, "DEVICE_BYTES", 0)
     monkeypatch.setattr(host_store, "TRANSFER_ROUNDS", 1)
     state = check(name, np.float64, 1e-12)
-    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(state.clients))
+    assert all(isinstance(leaf, DiskRows) for leaf in jax.tree.leaves(state.clients))
 
 
 @pytest.mark.x64

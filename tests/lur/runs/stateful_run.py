@@ -1,4 +1,7 @@
-"""Trains in a run folder with clients that keep a state: `python -m tests.lur.runs.stateful_run FOLDER ROUNDS`."""
+"""Trains in a run folder with clients that keep a state, which `on_disk` makes rows on disk.
+
+``python -m tests.lur.runs.stateful_run FOLDER ROUNDS [LAYOUT [on_disk]]``
+"""
 
 import sys
 from pathlib import Path
@@ -10,6 +13,7 @@ import optax
 from lur.jax_setup import prepare
 from lur.methods.method import ClientOutput, Method
 from lur.methods.server import InitServer, ServerUpdate
+from lur.parallel import client_states
 from lur.runs.train_run import train_in_folder
 from lur.training.configuration import RunConfig
 from lur.training.experiment import load_task, resolve
@@ -35,11 +39,16 @@ def experiment(rounds, layout="vmap"):
     method = Method(
         InitServer(optax.sgd, None, K), client_update, ServerUpdate(optax.sgd, None), K, init_client=init_client
     )
-    return resolved._replace(program=resolved.program._replace(method=method))
+    on_host = not client_states.fits_device(
+        jax.eval_shape(init_client, jax.eval_shape(task.init, jax.random.key(0))), 8
+    )
+    return resolved._replace(program=resolved.program._replace(method=method), data_on_host=on_host)
 
 
 if __name__ == "__main__":
     prepare()
-    folder, rounds, *layout = sys.argv[1:]
-    for _ in train_in_folder(Path(folder), experiment(int(rounds), *layout), chunk=3):
+    folder, rounds, *more = sys.argv[1:]
+    if "on_disk" in more:
+        client_states.DEVICE_BYTES = 0
+    for _ in train_in_folder(Path(folder), experiment(int(rounds), *more[:1]), chunk=3):
         pass

@@ -142,9 +142,9 @@ def test_another_model_or_version_is_refused_and_nothing_is_moved(run):
     file = folder / "00000002" / "manifest.json"
     manifest = json.loads(file.read_text())
     manifest.pop("sha256")
-    manifest["version"] = 2
+    manifest["version"] = 3
     file.write_text(json.dumps({**manifest, "sha256": json_digest(manifest)}))
-    with pytest.raises(RunError, match="expected lur-checkpoint version 1, found lur-checkpoint version 2"):
+    with pytest.raises(RunError, match="expected lur-checkpoint version 1 or 2, found lur-checkpoint version 3"):
         restored(run)
     assert sorted(path.name for path in folder.iterdir()) == ["00000001", "00000002"]
 

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 60
 
 
-def start(folder, layout):
-    command = [sys.executable, "-m", "tests.lur.runs.stateful_run", str(folder), str(ROUNDS), layout]
+def start(folder, options):
+    command = [sys.executable, "-m", "tests.lur.runs.stateful_run", str(folder), str(ROUNDS), *options.split()]
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"})
 
 
@@ -30,16 +30,25 @@ def final_state(folder):
     return restored.state
 
 
-@pytest.mark.parametrize("layout", ["vmap", pytest.param("sharded", marks=pytest.mark.full)])
-def test_client_states_after_kill_9(tmp_path, layout):
+def arrays_on_disk(folder):
+    """The arrays of the last checkpoint of which it has the written rows only."""
+    return sorted(path.stem for path in folder.glob(f"checkpoints/{ROUNDS:08d}/rows/*.index"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["vmap", "vmap on_disk", *(pytest.param(f"sharded{o}", marks=pytest.mark.full) for o in ("", " on_disk"))],
+)
+def test_client_states_after_kill_9(tmp_path, options):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert start(whole, layout).wait() == 0
+    assert start(whole, options).wait() == 0
     for _ in range(2):
-        process = start(cut, layout)
+        process = start(cut, options)
         until_it_writes(process, cut)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert start(cut, layout).wait() == 0
+    assert start(cut, options).wait() == 0
+    assert len(arrays_on_disk(whole)) == len(arrays_on_disk(cut)) == 2 * ("on_disk" in options)
     states = final_state(whole), final_state(cut)
     assert (cut / "log.jsonl").read_bytes() == (whole / "log.jsonl").read_bytes()
     for one, other in zip(*map(jax.tree.leaves, states), strict=True):
