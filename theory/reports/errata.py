@@ -8,19 +8,18 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from theory.claims import CLAIMS
 from theory.claims.outsized_importance import PAPER
+from theory.reports.counterexample import equations, side_entries
 from theory.reports.files import write_atomically
 from theory.reports.typeset import (
     escape_markdown,
     markdown_mathematics,
     number,
     page,
-    symbol,
     to_html,
     to_markdown,
 )
@@ -36,6 +35,7 @@ MEANINGS = {
     "HOLDS": "no violation was found; equalities were also checked exactly, in fractions",
 }
 MAX_FINDINGS = 3
+LARGE = 1_000_000  # a ratio above this only says that the right side can all but vanish
 SEPARATOR = r",\quad "
 
 
@@ -77,51 +77,14 @@ def _ratio(value: float) -> str:
     return f"${number(digits)}$" if "e" in digits else digits
 
 
-def _entries(side: str) -> list[str]:
-    """The numbers of one side of a counterexample."""
-    return [part.strip() for part in side.strip("[]").split(",")]
-
-
-def _tuple(values: Iterable[Any]) -> str:
-    """Numbers as one number or a tuple, in LaTeX."""
-    numbers = [number(value) for value in values]
-    return numbers[0] if len(numbers) == 1 else r"\left(" + r",\; ".join(numbers) + r"\right)"
-
-
-def _equations(name: str, value: Any) -> list[str]:
-    """A field of an instance as equations: A as one matrix A_1, A_2, ... for each client, p as a tuple."""
-    if not isinstance(value, list):
-        return [f"{symbol(name)} = {number(value)}"]
-    if not isinstance(value[0], list):
-        return [f"{symbol(name)} = {_tuple(value)}"]
-    base, _, suffix = name.partition("_")
-    return [
-        f"{symbol(f'{base}_{suffix}_{index}' if suffix else f'{base}_{index}')} = {_array(item)}"
-        for index, item in enumerate(value, start=1)
-    ]
-
-
-def _array(value: list[Any]) -> str:
-    if isinstance(value[0], list):
-        if len(value) == 1 and len(value[0]) == 1:
-            return number(value[0][0])
-        rows = r" \\ ".join(" & ".join(number(v) for v in row) for row in value)
-        return rf"\begin{{pmatrix}} {rows} \end{{pmatrix}}"
-    if len(value) == 1:
-        return number(value[0])
-    return r"\begin{pmatrix} " + r" \\ ".join(number(v) for v in value) + r" \end{pmatrix}"
-
-
 def _counterexample(found: dict[str, Any]) -> list[str | Display]:
     """Where a claim fails: the instance and both sides, or the finding of an inspection."""
     if "instance" not in found:
         return [str(found["found"])]
-    equations = [equation for name, value in found["instance"].items() for equation in _equations(name, value)]
-    left, right = (_tuple(_entries(found[side])) for side in ("left", "right"))
     return [
-        Display(tuple(equations)),
+        Display(tuple(equations(found["instance"]))),
         "where the left side and the right side are",
-        Display((left, right)),
+        Display(side_entries(found)),
     ]
 
 
@@ -130,8 +93,11 @@ def _tightness(row: dict[str, Any]) -> str:
     measure, corrected_measure = _measures(row["id"])
     correction = row["correction"]
     ratios, sentences = [], []
-    if measure == "ratio" and row["ratio"] is not None:
-        ratios.append(f"{_ratio(row['ratio'])} as printed")
+    if measure == "ratio" and row.get("unbounded"):
+        ratios.append("unbounded as printed")
+    elif measure == "ratio" and row["ratio"] is not None:
+        large = row["ratio"] > LARGE
+        ratios.append(f"more than {LARGE:,} as printed" if large else f"{_ratio(row['ratio'])} as printed")
     if correction and correction["outcome"] != "stands":
         sentences.append(f"The correction did not stand its trial ({correction['outcome']}).")
     elif correction and corrected_measure == "ratio":

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from theory.claims.claim import Claim, Space, Trial
+from theory.claims.fields import made_by
 from theory.claims.outsized_importance.moments import (
     averaging_factor,
     center_spread,
@@ -100,7 +101,7 @@ CAPPED = space(
     "",
     ({"K": 1000},),
     legal=lambda xp, I: bool(I.gamma > 0) and bool(I.K * I.gamma <= xp.log(xp.array("2")[()])),
-    extra={"gamma": lambda raw, built, dims: share(raw, built, dims) * jnp.log(2.0) / dims["K"]},
+    extra={"gamma": made_by(lambda raw, built, dims: share(raw, built, dims) * jnp.log(2.0) / dims["K"], "rate")},
 )
 
 

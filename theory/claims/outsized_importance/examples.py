@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from theory import exact, examples
 from theory.claims.claim import Claim, Finding, Inspection, Trial
+from theory.claims.fields import made_by
 from theory.claims.spaces import space
 
 
@@ -165,11 +166,14 @@ BELOW_HALF = space("gamma", ({"d": 1},), edge=lambda dims, L: L / 2, legal=lambd
 BEYOND_HALF = space(
     "",
     ({"d": 1},),
-    extra={"gamma": lambda raw, built, dims: 0.5 + jax.nn.sigmoid(raw)},
+    extra={"gamma": made_by(lambda raw, built, dims: 0.5 + jax.nn.sigmoid(raw), "rate")},
     legal=lambda xp, I: bool(2 * I.gamma > 1),
 )
 BEYOND_ONE = space(
-    "", ({"d": 1},), extra={"gamma": lambda raw, built, dims: 1 + jnp.exp(raw)}, legal=lambda xp, I: bool(I.gamma > 1)
+    "",
+    ({"d": 1},),
+    extra={"gamma": made_by(lambda raw, built, dims: 1 + jnp.exp(raw), "rate")},
+    legal=lambda xp, I: bool(I.gamma > 1),
 )
 CLIENTS = space("A c p x", ({"d": 1, "n": 2, "K": 2}, {"d": 2, "n": 2, "K": 3}))
 EVEN_RANGE = ("101/100", "21/20", "107/100")
