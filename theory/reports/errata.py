@@ -15,6 +15,7 @@ from theory.claims import CLAIMS
 from theory.claims.outsized_importance import PAPER
 from theory.reports.counterexample import equations, side_entries
 from theory.reports.files import write_atomically
+from theory.reports.sizes import describe_sizes
 from theory.reports.typeset import (
     escape_markdown,
     markdown_mathematics,
@@ -27,7 +28,7 @@ from theory.trials.search import FULL, QUICK
 
 TITLE = f"Errata to “{PAPER.title}”"
 MEANINGS = {
-    "FALSE": "a counterexample in exact numbers is below; the true form stood the same trial",
+    "FALSE": "a counterexample in exact numbers is below; the true form, where there is one, stood the same trial",
     "TYPO": "false as printed, by a misprint; once corrected, it stood the trial",
     "NEEDS": "false as printed, true under an assumption that is not stated",
     "UNDECIDED": "neither proved false nor left standing",
@@ -111,6 +112,21 @@ def _tightness(row: dict[str, Any]) -> str:
     return " ".join(sentences)
 
 
+def _tried(row: dict[str, Any]) -> str:
+    """The sizes at which the printed and the true form were tried, and how often exactly."""
+    forms = (("printed form", row), ("true form", row["correction"] or {}))
+    return "; ".join(f"{form}: {tried}" for form, part in forms if (tried := _sizes(part)))
+
+
+def _sizes(part: dict[str, Any]) -> str:
+    """The sizes of a form and its number of exact checks."""
+    if _is_inspected(part):
+        return f"inspected, {part['exact_checks']} cases chosen by hand"
+    if not part.get("sizes"):
+        return ""
+    return f"{describe_sizes(part['sizes'])} ({part['exact_checks']} exact checks)"
+
+
 def _entry(row: dict[str, Any]) -> Entry:
     """The entry of a claim that does not hold as printed."""
     findings = row["findings"] if not row["counterexample"] else []
@@ -123,6 +139,7 @@ def _entry(row: dict[str, Any]) -> Entry:
         ("read as" if row["verdict"] == "DEFINITION" else "true", [row["corrected"]]),
         ("fails at", _counterexample(row["counterexample"]) if row["counterexample"] else [""]),
         ("how tight", [_tightness(row)]),
+        ("tried at", [_tried(row)]),
         ("checked", [findings_line]),
         ("note", [row["note"]]),
     ]
@@ -143,7 +160,10 @@ def _trial_summary(row: dict[str, Any]) -> str:
 def _remark(row: dict[str, Any]) -> str:
     """Assumptions, sharper form and note of a claim that holds, as sentences."""
     assumptions = f"Assuming {'; '.join(row['assumptions'])}." if row["assumptions"] else ""
-    parts = [assumptions, row["corrected"], row["note"]]
+    tried = "Inspected in cases chosen by hand" if _is_inspected(row) else ""
+    if row.get("sizes"):
+        tried = f"Tried at {describe_sizes(row['sizes'])}"
+    parts = [assumptions, row["corrected"], row["note"], tried]
     if row["verdict"] != row["expected"]:
         parts.append(f"On record as {row['expected']}.")
     return " ".join(part if re.search(r"[.:;]$", part) else f"{part}." for part in parts if part)
@@ -155,15 +175,45 @@ def _introduction(rows: list[dict[str, Any]], full: bool, seed: int) -> list[str
     return [
         f"A companion to the paper by {PAPER.authors}; line numbers are those of its LaTeX source. {len(rows)} claims "
         "were put on trial.",
-        f"Every verdict is computed. For each size of problem {budget.samples:,} random instances that meet the "
-        "claim's assumptions are tried; for an inequality, gradient ascent on left side / right side with respect to "
-        f"the instance follows, from {budget.restarts} starts with {budget.steps} steps each (pursuit). A violation is "
-        "rounded to small fractions and checked in exact arithmetic, so that a counterexample is a proof. A largest "
-        "ratio is the largest that pursuit found: 1 means that the bound is attained; a smaller one is only a lower "
-        "bound of the supremum.",
+        "Whether a claim stands or falls is computed. For each size of problem "
+        f"{budget.samples:,} random instances that meet the claim's assumptions are tried; for an inequality, gradient "
+        f"ascent on the violation with respect to the instance follows, from {budget.restarts} starts with "
+        f"{budget.steps} steps each (pursuit), and a random search at larger sizes. The worst instances, and random "
+        "rational ones of every size with condition numbers up to $10^{12}$, are checked in exact arithmetic, so that "
+        "a counterexample is a proof. A largest ratio is the largest that the search found: 1 means that the bound is "
+        "attained; a smaller one is only a lower bound of the supremum. HOLDS means that nothing was found, not that "
+        "the claim is proved.",
+        "What is not computed: the kind of a falsehood (FALSE, TYPO or NEEDS) is on record, and so is how a loose "
+        "sentence of the paper is read. What is called printed is the paper's claim in our words; the line says where "
+        f"to compare. {_inspected(rows)} marked “inspected” rest on cases chosen by hand, not on a search. Of a true "
+        "form, the formulas were tried as told under “how tight”; explanations around them were not.",
+        _checked(rows),
         f"Budget: {'full' if full else 'quick'}. Seed: {seed}. Made by `lur verify{' --full' if full else ''} --seed "
         f"{seed} --errata FOLDER`.",
     ]
+
+
+def _inspected(rows: list[dict[str, Any]]) -> str:
+    """How many claims were inspected rather than searched."""
+    count = sum(_is_inspected(row) for row in rows)
+    return f"{count} claim{'s' if count != 1 else ''}"
+
+
+def _is_inspected(row: dict[str, Any]) -> bool:
+    """Whether the verdict rests on cases that were chosen by hand."""
+    return bool(row.get("exact_checks")) and not row.get("sizes")
+
+
+def _checked(rows: list[dict[str, Any]]) -> str:
+    """How many instances were checked exactly, and how many of them had a positive rate and several steps."""
+    searched = [part for row in rows for part in (row, row["correction"] or {}) if part.get("sizes")]
+    checks = sum(part["exact_checks"] for part in searched)
+    moving = sum(part["moving_checks"] for part in searched)
+    return (
+        f"{checks:,} instances were checked in exact arithmetic; in {moving:,} of them a rate was positive and "
+        "$K > 1$. The rest are counterexamples, which are made as simple as possible, claims about $K = 1$ or "
+        "$\\gamma = 0$, and claims without a rate or without $K$."
+    )
 
 
 def _arrange(rows: list[dict[str, Any]]) -> tuple[list[tuple[str, int]], list[Entry], list[dict[str, Any]]]:

@@ -39,6 +39,19 @@ def raw_points(space: Space, dims: dict[str, int], generator: np.random.Generato
     return [{name: value[i] for name, value in drawn.items()} for i in range(count)]
 
 
+def stretched(raw: dict[str, Any]) -> dict[str, Any]:
+    """Returns a raw point whose matrices attain the condition number: each if d >= 2, otherwise all clients together."""
+    changed = dict(raw)
+    for name, value in raw.items():
+        if name.endswith("_spread"):
+            changed[name] = np.full_like(value, 50.0)
+            eigenvalues = 8 * raw[name.replace("_spread", "_eigenvalues")]
+            rows = eigenvalues if eigenvalues.shape[-1] > 1 else eigenvalues.reshape(1, -1)  # views
+            rows[..., 0], rows[..., -1] = -50.0, 50.0
+            changed[name.replace("_spread", "_eigenvalues")] = eigenvalues
+    return changed
+
+
 def built_plainly(space: Space, raw: dict[str, Any], dims: dict[str, int], kappa: float = KAPPA) -> dict[str, Any]:
     """Returns the instance of a raw point as numpy arrays."""
     with np.errstate(all="ignore"):

@@ -22,7 +22,7 @@ from theory.trials.certify import (
     simplified,
 )
 from theory.trials.compare import ratio_of
-from theory.trials.escalate import KAPPAS, built_plainly, climb, is_plain, larger_sizes, raw_points
+from theory.trials.escalate import KAPPAS, built_plainly, climb, is_plain, larger_sizes, raw_points, stretched
 from theory.trials.implementation import REFERENCE, Implementation
 from theory.trials.search import CANDIDATES, Budget, WorstInstance, search, sides
 
@@ -234,17 +234,25 @@ def _escalate(court: _Court, budget: Budget, generator: np.random.Generator) -> 
         verdict = _at_condition_numbers(court, dims, kappas, budget, generator)
         if verdict is not None:
             return verdict
-    return _at_condition_numbers(court, space.dims[-1], KAPPAS[2:], budget, generator) if conditioned else None
+    if not conditioned:
+        return None
+    if trial.relation == "<=":
+        court.visit(space.dims[-1], KAPPAS[2])
+        verdict = court.judge([climb(trial, space.dims[-1], KAPPAS[2], budget.climbs, generator)])
+        if verdict is not None:
+            return verdict
+    return _at_condition_numbers(court, space.dims[-1], KAPPAS[2:], budget, generator)
 
 
 def _at_condition_numbers(
     court: _Court, dims: dict[str, int], kappas: Iterable[float], budget: Budget, generator: np.random.Generator
 ) -> Counterexample | None:
-    """Check a few instances exactly at each condition number."""
-    wanted = max(1, budget.exact // 12)
+    """Check a few instances exactly at each condition number; every other one attains it."""
+    wanted = 2 * max(1, budget.exact // 12)
     for kappa in kappas:
         court.visit(dims, kappa)
-        points = raw_points(court.trial.space, dims, generator, 4 * wanted)
+        points = raw_points(court.trial.space, dims, generator, 2 * wanted)
+        points = [stretched(raw) if index % 2 else raw for index, raw in enumerate(points)]
         instances = (built_plainly(court.trial.space, raw, dims, kappa) for raw in points)
         verdict = court.check_exactly(instances, dims, wanted)
         if verdict is not None:

@@ -134,8 +134,7 @@ CLAIMS = (
             decaying(slower=True, full=True, K=3, pursue=False),
         ),
         note="False for large K under every participation scheme (already at t = 1, before anyone is sampled): the bias "
-        "of x_t^* grows with K, the right side does not. Proved as printed for K <= 14 with full participation, K <= 6 "
-        "with M >= 2 clients sampled and K <= 3 with one.",
+        "of x_t^* grows with K, the right side does not.",
     ),
     Claim(
         id="T8n",
