@@ -40,7 +40,7 @@ def raw_points(space: Space, dims: dict[str, int], generator: np.random.Generato
 
 
 def stretched(raw: dict[str, Any]) -> dict[str, Any]:
-    """Returns a raw point whose matrices attain the condition number: each if d >= 2, otherwise all clients together."""
+    """Returns a raw point whose matrices attain the condition number: each if d >= 2, else all clients together."""
     changed = dict(raw)
     for name, value in raw.items():
         if name.endswith("_spread"):
