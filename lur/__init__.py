@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from lur.methods.inner_loop import inner_loop as inner_loop
     from lur.methods.local_update import from_client as from_client
     from lur.methods.local_update import local_update as local_update
-    from lur.methods.method import Batches as Batches
     from lur.methods.method import Broadcast as Broadcast
     from lur.methods.method import ClientOutput as ClientOutput
     from lur.methods.method import Method as Method
     from lur.methods.method import RoundInfo as RoundInfo
     from lur.methods.method import ServerState as ServerState
+    from lur.methods.mini_batches import Batches as Batches
     from lur.training.evaluation import evaluate as evaluate
 
 
@@ -48,7 +48,7 @@ _MODULES = {
     "theta": "lur.theta",
 }
 _NAMES = {
-    "Batches": "lur.methods.method",
+    "Batches": "lur.methods.mini_batches",
     "Broadcast": "lur.methods.method",
     "ClientOutput": "lur.methods.method",
     "Diagnosis": "lur.analysis.diagnosis",

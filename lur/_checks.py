@@ -30,6 +30,23 @@ def positive_integer(name: str, value: Any) -> int:
     return int(number)
 
 
+def positive_number(name: str, value: Any, largest: float | None = None) -> float:
+    """Return a number > 0 in the range of float32, and at most `largest`."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else 0.0
+    if not 0 < number < float("inf") or (largest is not None and number > largest):
+        expected = "> 0" if largest is None else f"in (0, {largest}]"
+        raise ValueError(f"{name} must be a number {expected}, got {value!r}")
+    in_range(name, np.array([number]), jnp.float32)
+    return number
+
+
+def seed(name: str, value: Any) -> np.uint32:
+    """Return a seed, an integer of 32 bits."""
+    if isinstance(value, bool) or int(value) != value or not 0 <= value < 2**32:
+        raise ValueError(f"{name} must be an integer from 0 to 2^32 - 1, got {value!r}")
+    return np.uint32(value)
+
+
 def param_dtypes(params: PyTree) -> tuple[Any, ...]:
     """Return the distinct dtypes of all parameters, which must be floating point."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
@@ -78,22 +95,38 @@ def client_weights(weights: Any, M: int, dtype: Any) -> Array:
     return weights * jnp.where(weights.max() > 2.0**64, 2.0**-64, 1.0).astype(dtype)  # their sum does not overflow
 
 
-def client_indices(clients: Any, M: int, N: int | None) -> Array | None:
-    """Return the indices of a round's clients among the N that keep a state; None if clients keep none."""
-    if N is None:
-        return None
+def client_indices(clients: Any, M: int, N: int | None) -> Array:
+    """Return the indices of a round's clients, among the N that keep a state or, if N is None, of any number."""
     if clients is None:
-        if M > N:
+        if N is not None and M > N:
             raise ValueError(f"batches must have at most the {N} clients of the state, got {M}")
-        return jnp.arange(M, dtype=jnp.int32)
+        return np.arange(M, dtype=np.int32)  # pyright: ignore[reportReturnType] # jnp.arange compiles a program
     clients = clients if isinstance(clients, Array) else np.asarray(clients)
     if clients.shape != (M,) or not jnp.issubdtype(clients.dtype, jnp.integer):
         raise ValueError(f"clients must be {M} integers, one index per client, got {clients!r}")
     if is_concrete(clients):
         values = np.asarray(clients)
-        if values.min() < 0 or values.max() >= N or len({*values.tolist()}) < M:
+        if N is None and values.min() < 0:
+            raise ValueError(f"clients must be indices >= 0, got {values}")
+        if N is not None and (values.min() < 0 or values.max() >= N or len({*values.tolist()}) < M):
             raise ValueError(f"clients must be distinct indices from 0 to {N - 1}, got {values}")
     return jnp.asarray(clients, jnp.int32)
+
+
+def client_steps(steps: Any, count: int, K: int) -> Any:
+    """Return numbers of local steps, one per client: `count` integers from 1 to K."""
+    array = steps if isinstance(steps, Array) else np.asarray(steps)
+    if array.shape != (count,) or not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ValueError(
+            f"steps must be {count} integers, one per client, got shape {array.shape} of dtype {array.dtype}"
+        )
+    if is_concrete(array):
+        values = np.asarray(array)
+        wrong = np.flatnonzero((values < 1) | (values > K))
+        if wrong.size:
+            i = int(wrong[0])
+            raise ValueError(f"steps must be from 1 to K = {K}, the method's local steps, got {values[i]} at index {i}")
+    return array
 
 
 def rate(name: str, value: Any, dtype: Any, steps: int | None = None, within: Any = None) -> Array:
@@ -148,7 +181,10 @@ def leading_axes(batches: PyTree, names: tuple[str, ...], least: tuple[int, ...]
             expected, first = found.setdefault(axis, (size, where))
             if size != expected:
                 sizes = f"{expected} at {first} and {size} at {where}"
-                raise ValueError(f"batches must agree on the {names[axis]} axis of {axes}, got {sizes}")
+                raw_keys = [x for _, x in leaves if jnp.result_type(x) == jnp.uint32 and np.ndim(x) == len(names)]
+                is_key = raw_keys and axis == len(names) - 1
+                hint = "; give random keys of jax.random.key, not of jax.random.PRNGKey" if is_key else ""
+                raise ValueError(f"batches must agree on the {names[axis]} axis of {axes}, got {sizes}{hint}")
     sizes = tuple(found[axis][0] if axis in found else 1 for axis in range(len(names)))
     for name, size, minimum in zip(names, sizes, least, strict=True):
         if size < minimum:

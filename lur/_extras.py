@@ -11,6 +11,7 @@ EXTRAS = {
     "runs": {"orbax": "orbax-checkpoint"},
     "analysis": {"matfree": "matfree"},
     "exact": {"flint": "python-flint", "latex2mathml": "latex2mathml"},
+    "privacy": {"dp_accounting": "dp-accounting"},
     "tensorboard": {"tensorboardX": "tensorboardX"},
 }
 """By extra, the top-level modules that it installs, each with the package to which it belongs."""

@@ -3,6 +3,7 @@
 matplotlib is imported when a figure is drawn.
 """
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,19 @@ def save(figure: Any, folder: Path, name: str) -> tuple[Path, Path]:
     Returns:
       The paths of the two files.
     """
-    from matplotlib import rc_context
-
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / f"{name}.svg", folder / f"{name}.png"
-    with rc_context(STYLE):  # the ids inside an SVG depend on svg.hashsalt when it is written
-        figure.savefig(paths[0], metadata={"Date": None})
-        figure.savefig(paths[1], dpi=200)
+    for path, content in zip(paths, render(figure), strict=True):
+        path.write_bytes(content)
     return paths
+
+
+def render(figure: Any) -> tuple[bytes, bytes]:
+    """Return a figure as SVG and as PNG; equal figures give equal bytes."""
+    from matplotlib import rc_context
+
+    svg, png = io.BytesIO(), io.BytesIO()
+    with rc_context(STYLE):  # the ids inside an SVG depend on svg.hashsalt when it is written
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+        figure.savefig(png, format="png", dpi=200)
+    return svg.getvalue(), png.getvalue()

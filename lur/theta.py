@@ -22,6 +22,8 @@ from typing import TypeAlias
 import numpy as np
 
 Theta: TypeAlias = tuple[float, ...]
+MAX_K = 1_000_000
+"""Most local steps of a Theta by name: its weights are a tuple."""
 
 
 def weights(theta: Iterable[float]) -> Theta:
@@ -60,7 +62,14 @@ def nonzero(theta: Iterable[float]) -> Theta:
 def _checked_steps(K: int, minimum: int = 1) -> int:
     if isinstance(K, bool) or int(K) != K or minimum > K:
         raise ValueError(f"K must be an integer >= {minimum}, got {K!r}")
+    if K > MAX_K:
+        raise ValueError(f"K must be at most {MAX_K:,} local steps, got {K:,}")
     return int(K)
+
+
+def _number(digits: str) -> int:
+    """The number that digits say; what is far beyond `MAX_K` is cut, because Python limits the digits it converts."""
+    return int(digits.lstrip("0")[:30] or "0")
 
 
 def minibatch_sgd() -> Theta:
@@ -94,9 +103,9 @@ def parse(text: str) -> Theta:
     """
     compact = re.sub(r"\s+", "", text)
     if match := re.fullmatch(r"1:(\d+)", compact):
-        return fedavg(int(match[1]))
+        return fedavg(_number(match[1]))
     if match := re.fullmatch(r"K=(\d+)", compact, flags=re.IGNORECASE):
-        return fomaml(int(match[1]))
+        return fomaml(_number(match[1]))
     if match := re.fullmatch(r"\[([^\[\]]+)\]", compact):
         try:
             values = [float(part) for part in match[1].split(",")]

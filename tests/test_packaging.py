@@ -75,7 +75,8 @@ def test_nothing_is_missing_from_the_lock():
 def test_messages_name_extras_that_exist():
     for extra, modules in EXTRAS.items():
         assert set(modules.values()) <= packages([f"lur-jax[{extra}]"])
-    assert packages(["lur-jax[all]"]) >= {name for modules in EXTRAS.values() for name in modules.values()}
+    in_all = [modules for extra, modules in EXTRAS.items() if extra != "privacy"]  # its pins hold other packages back
+    assert packages(["lur-jax[all]"]) >= {name for modules in in_all for name in modules.values()}
 
 
 def test_the_wheel_holds_lur_and_theory_alone(tmp_path):

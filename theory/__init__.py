@@ -35,6 +35,8 @@ from theory.distance import sharper_distance_bound as sharper_distance_bound
 from theory.examples import two_clients as two_clients
 from theory.extrapolation import extrapolated_minimizer as extrapolated_minimizer
 from theory.extrapolation import minimizer_slope as minimizer_slope
+from theory.limits import Limit as Limit
+from theory.limits import limit_of as limit_of
 from theory.maml import MamlEquivalence as MamlEquivalence
 from theory.maml import check_maml_equivalence as check_maml_equivalence
 from theory.moments import mean_square_error as mean_square_error

@@ -69,8 +69,8 @@ def resident_mb() -> float:
 
 def measure_in_this_process(path: Path, rounds: int) -> StoreCost:
     """Opens the store and gathers the mini-batches of some rounds."""
-    from lur.engine.batches import plan_sampling
     from lur.engine.host_store import draw_rounds, read_rounds, sample_rounds
+    from lur.engine.sampling_plan import plan_sampling
 
     method = lur.local_update(lambda w, batch: w.sum(), lur.theta.fedavg(K))
     warm = Store({"tokens": np.zeros((8, 2), np.uint16)}, np.arange(9), open_store(path).names, {})

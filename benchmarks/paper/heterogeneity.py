@@ -28,6 +28,9 @@ class Setting(NamedTuple):
         clients: Clients of the data; None for the task's.
         clients_per_round: M; None for the task's.
         batch_size: B; None for the task's.
+        method: Name of the method.
+        client: Name of the client optimiser; None for the method's.
+        server: Name of the server optimiser; None for the method's or the task's.
     """
 
     task: str
@@ -39,6 +42,9 @@ class Setting(NamedTuple):
     clients: int | None = None
     clients_per_round: int | None = None
     batch_size: int | None = None
+    method: str = "local_update"
+    client: str | None = None
+    server: str | None = "sgd"
 
 
 class Curve(NamedTuple):
@@ -75,7 +81,9 @@ def curve(setting: Setting, heterogeneity: float, gamma: float) -> Curve:
         rounds=setting.rounds,
         client_lr=gamma,
         server_lr=setting.eta,
-        server="sgd",
+        method=setting.method,
+        client=setting.client,
+        server=setting.server,
         clients_per_round=setting.clients_per_round,
         batch_size=setting.batch_size,
         evaluate_every=setting.every,
@@ -163,8 +171,10 @@ def write(setting: Setting, curves: Sequence[Curve], folder: Path) -> list[Path]
         ax.set(title=f"heterogeneity {heterogeneity:g}", xlabel="round", yscale="log")
     axes[0].set_ylabel("f(x)")
     axes[0].legend()
-    figure.suptitle(rf"{setting.task} ({data_source(setting.task)}), $\eta$ = {setting.eta:g}", fontsize=9)
-    name = f"heterogeneity-{setting.task}"
+    own = "" if setting.method == "local_update" else setting.method
+    title = rf"{setting.task} ({data_source(setting.task)}), $\eta$ = {setting.eta:g}"
+    figure.suptitle(f"{title}, {own}" if own else title, fontsize=9)
+    name = f"heterogeneity-{setting.task}" + (f"-{own.replace(':', '-')}" if own else "")
     paths: list[Any] = [*plots.save(figure, folder, name), folder / f"{name}.csv"]
     with paths[-1].open("w", newline="") as file:
         rows = csv.writer(file)

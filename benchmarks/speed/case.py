@@ -15,9 +15,9 @@ import lur
 from benchmarks.speed.workloads import CLIENTS_PER_PARTICIPANT, Sizes, Workload
 from lur.data.store import Store
 from lur.data.writer import in_memory
-from lur.engine.batches import plan_sampling
 from lur.engine.host_store import draw_rounds, sample_rounds
 from lur.engine.run import checked_seed
+from lur.engine.sampling_plan import plan_sampling
 
 SEED = 0
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TASKS = ("quadratic", "digits", "stackoverflow_tp", "femnist", "shakespeare", "stackoverflow_nwp", "cifar100")
 CLIENTS = 2
@@ -48,7 +48,8 @@ def compile_seconds(task: str) -> float:
     from lur.training.experiment import resolve
 
     prepare()
-    loaded = tasks.load(task, **({} if task in ("quadratic", "digits") else {"clients": 2 * CLIENTS}))
+    options: dict[str, Any] = {} if task in ("quadratic", "digits") else {"clients": 2 * CLIENTS}
+    loaded = tasks.load(task, **options)
     algo = resolve(RunConfig(task), loaded).method
     settings = loaded.settings
     params = jax.jit(loaded.init)(jax.random.key(0))

@@ -10,6 +10,7 @@ import numpy as np
 
 from lur._extras import optional_imports
 from lur.plots import COLOURS, STYLE
+from lur.printable_text import printable
 
 Clients = Sequence[tuple[str, Mapping[str, Any]]]
 
@@ -41,7 +42,9 @@ def _draw_images(axes: Any, clients: Clients, feature: str) -> None:
         row[1:-1, : len(picks), 1:-1] = np.moveaxis(scaled[picks], 0, 1)
     page = page.reshape(len(sample) * (side + 2), IMAGES_PER_CLIENT * (side + 2), *channels)
     axes.imshow(page, cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
-    axes.set_yticks((np.arange(len(sample)) + 0.5) * (side + 2) - 0.5, [name for name, _ in sample], family="monospace")
+    axes.set_yticks(
+        (np.arange(len(sample)) + 0.5) * (side + 2) - 0.5, [printable(name) for name, _ in sample], family="monospace"
+    )
     axes.set_xticks([])
     axes.grid(False)
     axes.tick_params(length=0)
@@ -81,10 +84,10 @@ def _draw_columns(axes: Any, columns: Sequence[tuple[str, list[str]]], lines: in
     axes.set_axis_off()
     for k, (name, column) in enumerate(columns):
         x = k / len(columns)
-        axes.text(x, 1.0, name, family="monospace", weight="bold", size=7, va="top", color=COLOURS[0]).set_in_layout(
-            False
-        )
-        body = "\n".join(column[:lines]).replace("$", r"\$")
+        axes.text(
+            x, 1.0, printable(name), family="monospace", weight="bold", size=7, va="top", color=COLOURS[0]
+        ).set_in_layout(False)
+        body = "\n".join(map(printable, column[:lines]))
         axes.text(x, 0.965, body, family="monospace", size=5.6, va="top", linespacing=1.25).set_in_layout(False)
 
 
@@ -121,7 +124,7 @@ def _draw_shakespeare(figure: Any, clients: Clients) -> None:
     _draw_columns(grid["A"], columns, 62)
     snippets = [text for _, features in clients for text in _decoded(features["snippets"])]
     characters = Counter("".join(snippets)).most_common(40)
-    tick_labels = [{" ": "␣", "\n": "↵", "\r": "↩"}.get(character, character) for character, _ in characters]
+    tick_labels = [{" ": "␣", "\n": "↵", "\r": "↩"}.get(character, printable(character)) for character, _ in characters]
     counts = np.array([count for _, count in characters])
     _draw_bars(grid["B"], counts / counts.sum(), "the 40 most frequent characters", "character", tick_labels)
     _draw_histogram(grid["C"], [len(text) for text in snippets], "snippets by length", "characters")
@@ -184,7 +187,8 @@ def draw(dataset: str, clients: Clients, path: Path, title: str) -> Path:
         raise ValueError(f"dataset must be one of {', '.join(SHEETS)}, got {dataset!r}")
     if not clients:
         raise ValueError("clients must have at least one client, got none")
-    with rc_context({**STYLE, "axes.prop_cycle": cycler(color=COLOURS), "axes.titlesize": 8, "font.size": 7}):
+    cycle = cycler(color=COLOURS)  # text of clients is not mathematics
+    with rc_context({**STYLE, "axes.prop_cycle": cycle, "axes.titlesize": 8, "font.size": 7, "text.parse_math": False}):
         figure = Figure(figsize=(13, 9))
         SHEETS[dataset](figure, clients)
         figure.suptitle(title, fontsize=11, weight="bold")

@@ -11,7 +11,6 @@ Lanczos keeps `depth` vectors of the size of the model in memory, and the transp
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +21,7 @@ from jaxtyping import PyTree
 
 from lur._extras import optional_imports
 from lur.data.gather import gather
+from lur.methods.compiled import jit_per_settings
 from lur.methods.inner_loop import inner_loop
 from lur.tasks.task import Task
 from lur.theta import Theta, fedavg, nonzero
@@ -158,7 +158,7 @@ def spectrum(values: Any, bounds: Any) -> Spectrum:
     return Spectrum(float(values[low]), float(values[high]), float(bounds[low]), float(bounds[high]))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+@jit_per_settings(5)
 def _estimate(
     loss: Any, unravel: Any, theta: Theta, depth: int, probes: int, x: Any, data: PyTree, gamma: Any, key: Any
 ):

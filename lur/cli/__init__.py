@@ -26,7 +26,12 @@ def main() -> int:
         print("lur: interrupted", file=sys.stderr)
         return 130
     except (ValueError, OSError, MissingExtraError) as error:
-        print(f"lur: {error}", file=sys.stderr)
+        from lur.cli.output import printable
+
+        print(f"lur: {printable(error)}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"lur: {str(error) or 'out of memory'}; ask for less, or use a machine with more", file=sys.stderr)
         return 2
 
 

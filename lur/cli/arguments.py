@@ -19,10 +19,10 @@ import tyro
 from lur.training.configuration import (
     FIELD_DESCRIPTIONS,
     FIELD_TYPES,
+    METHOD_OPTIONS,
     RunConfig,
     config_from_values,
     did_you_mean,
-    read_config,
     read_toml,
 )
 
@@ -30,6 +30,8 @@ Command: TypeAlias = Callable[..., int]
 Commands: TypeAlias = Mapping[str, "Command | Commands"]
 TYRO_CONFIG = (tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff)
 TYPE_NAMES = {"INT": "an integer", "FLOAT": "a number", "PATH": "a path"}
+FROM_METHOD = ("client", *METHOD_OPTIONS)
+"""Fields whose default is the method's."""
 FROM_TASK = ("client_lr", "server_lr", "server", "theta", "clients_per_round", "batch_size", "clients")
 """Fields whose default is the task's value."""
 RATES = ("client_lr", "server_lr")
@@ -46,7 +48,9 @@ def _flags_class(without: Iterable[str] = (), **rates: tuple[str, str]) -> Any:
     flags = []
     for field in fields(RunConfig):
         if field.name != "task" and field.name not in without:
-            default = "the task's" if field.name in FROM_TASK else "none" if field.default is None else field.default
+            default = "none" if field.default is None else field.default
+            if field.name in (*FROM_TASK, *FROM_METHOD):
+                default = "the task's" if field.name in FROM_TASK else "the method's"
             help = FIELD_DESCRIPTIONS[field.name]
             described = tyro.conf.arg(help=help, help_behavior_hint=f"(default: {default})")
             hint = Annotated[FIELD_TYPES[field.name] | None, tyro.conf.DisallowNone, described]
@@ -90,7 +94,7 @@ def requested_config(
     if task:
         values["task"] = task
     if file is not None:
-        config = config_from_values(read_toml(file) | values, str(file))
+        config = config_from_values(read_toml(file, follow=True) | values, str(file))
         paths = {name: value.absolute() for name, value in vars(config).items() if isinstance(value, Path)}
         return replace(config, **paths)
     if task:
@@ -99,10 +103,9 @@ def requested_config(
         from lur.tasks import NAMES
 
         raise ValueError(f"expected a task, one of {', '.join(NAMES)}, or --config FILE, got neither")
-    from lur.runs.folder import read_run_info
+    from lur.runs.train_run import read_run_config
 
-    read_run_info(run_dir, "train")
-    return replace(read_config(run_dir / "config.toml"), **values)
+    return replace(read_run_config(run_dir), **values)
 
 
 def parse_rates(flag: str, text: str, default: tuple[float, ...]) -> tuple[float, ...]:
@@ -128,7 +131,7 @@ def parse_call(command: Command, prog: str, arguments: list[str]) -> Callable[[]
     def make_call(*args: Any, **options: Any) -> Callable[[], int]:
         return partial(command, *args, **options)
 
-    known = flags_of(command)
+    known, arguments = flags_of(command), task_as_positional(command, arguments)
     for argument in arguments[: arguments.index("--") if "--" in arguments else None]:
         flag = argument.partition("=")[0].replace("_", "-")
         if flag.startswith("--") and flag not in known and not flag.startswith("--tyro"):
@@ -143,6 +146,20 @@ def parse_call(command: Command, prog: str, arguments: list[str]) -> Callable[[]
         if exit.code in (0, None):
             raise
     raise ValueError(error_sentence(complaint.getvalue(), prog))
+
+
+def task_as_positional(command: Command, arguments: list[str]) -> list[str]:
+    """The arguments with ``--task NAME`` as NAME, where the command takes the task by its position."""
+    parameter = inspect.signature(command).parameters.get("task")
+    if parameter is None or parameter.annotation is not TaskName:
+        return arguments
+    kept = [argument.removeprefix("--task=") for argument in arguments]
+    return [argument for argument in kept if argument != "--task"]
+
+
+def folder_name(task: str) -> str:
+    """The task's name as part of a folder's: that of a user's own, ``module:attribute``, has no colon there."""
+    return task.replace(":", "-")
 
 
 def flags_of(command: Command) -> list[str]:

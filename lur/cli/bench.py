@@ -10,12 +10,15 @@ from lur.cli.siblings import require_benchmarks
 
 
 def bench(
-    what: tyro.conf.Positional[Literal["speed", "grid", "sweep", "scaling", "processes", "compile", "store"]],
+    what: tyro.conf.Positional[
+        Literal["speed", "grid", "sweep", "scaling", "processes", "compile", "store", "methods"]
+    ],
     task: Literal[
         "quadratic", "digits", "tiny", "femnist", "cifar100", "shakespeare", "stackoverflow_nwp", "stackoverflow_tp"
     ] = "quadratic",
     rounds: int | None = None,
     turns: int = 5,
+    tasks: str = "digits,femnist",
     peers: str = "torch,fedjax,pfl,flower,tff",
     forms: str | None = None,
     clients_per_round: int | None = None,
@@ -35,7 +38,8 @@ def bench(
     `lur bench scaling --task femnist` shows how time and memory grow with M, K and B,
     `lur bench processes --task femnist` spreads one run over several processes and devices,
     `lur bench compile` times the compilation of each task's first round,
-    `lur bench store` measures a store of 342,477 clients and 20 million examples.
+    `lur bench store` measures a store of 342,477 clients and 20 million examples,
+    `lur bench methods --tasks digits,femnist` compares the seconds of a round of all methods.
 
     The floor is one gradient of all the examples of a round: its cost without local steps.
 
@@ -44,6 +48,7 @@ def bench(
         task: What to run. Every task but quadratic is compared with the peers.
         rounds: Rounds in a turn; by default the task's.
         turns: Interleaved turns; the fastest turn of each contender counts.
+        tasks: The tasks of `lur bench methods`, separated by commas.
         peers: Other frameworks, separated by commas. Each gets its own environment in the cache folder.
         forms: Variants of lur to compare, such as lur-plain-vmap,floor; by default all.
         clients_per_round: M; by default the paper's.
@@ -67,6 +72,13 @@ def bench(
         )
         write_json(json, compared.record)
         return 0 if compared.all_do_same_work else 1
+    if what == "methods":
+        from benchmarks.speed import methods
+        from lur.jax_setup import prepare
+
+        prepare()
+        write_json(json, {"benchmark": what, **methods.measure(tasks.split(","), rounds or 10, turns, say)})
+        return 0
     write_json(json, {"benchmark": what, **measure(what, task, rounds, turns, processes, figures, say)})
     return 0
 

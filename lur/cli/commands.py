@@ -10,6 +10,7 @@ from lur.cli.diagnose import diagnose
 from lur.cli.doctor import doctor
 from lur.cli.explore import explore
 from lur.cli.launch import launch
+from lur.cli.methods import methods
 from lur.cli.predict import predict
 from lur.cli.report import report
 from lur.cli.reproduce import reproduce
@@ -24,6 +25,7 @@ COMMANDS: Commands = {
     "explore": explore,
     "train": train,
     "config": config,
+    "methods": methods,
     "sweep": sweep,
     "tune": tune,
     "decay": decay,

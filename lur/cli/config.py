@@ -18,7 +18,8 @@ def config(
     """Print the configuration of a run as TOML, including the task's settings: lur config digits
 
     Args:
-        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as
+            my_module:task.
         config: A TOML file to start from.
         run_dir: A run folder to start from.
     """
@@ -26,7 +27,8 @@ def config(
     from lur.training.experiment import load_task
 
     requested = requested_config(task, config, run_dir, configuration)
-    resolved = resolve_config(requested, load_task(requested).settings)
+    loaded = load_task(requested)
+    resolved = resolve_config(requested, loaded.settings, loaded.store.clients)
     write_json(json, resolved)
     if json is None:
         print(to_toml(resolved), end="")

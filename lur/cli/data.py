@@ -48,8 +48,12 @@ def import_(
         imported = import_store(
             format, path, store, options, lambda done, total: bar.update(line, completed=done, total=total)
         )
-    printer(quiet, json)(f"{store}: {imported.clients:,} clients, {imported.examples:,} examples")
-    write_json(json, {"store": store, "clients": imported.clients, "examples": imported.examples})
+    empty = imported.about.get("empty_clients", 0)
+    left_out = f"; {empty:,} without examples left out" if empty else ""
+    printer(quiet, json)(f"{store}: {imported.clients:,} clients, {imported.examples:,} examples{left_out}")
+    write_json(
+        json, {"store": store, "clients": imported.clients, "examples": imported.examples, "empty_clients": empty}
+    )
     return 0
 
 
@@ -86,7 +90,7 @@ def info(
     print(f"  per client   {least:,.0f} to {most:,.0f}, median {median:,.0f}")
     for name, entry in manifest["features"].items():
         shape = f"rows of up to {entry['width']}" if entry["kind"] == "ragged" else str(tuple(entry["shape"]))
-        print(f"  {name:12} {entry['dtype']} {shape}")
+        print(printable(f"  {name:12} {entry['dtype']} {shape}"))
     for name, value in manifest["about"].items():
         print(f"  {printable(name):12} {printable(value)}")
     if verify:
@@ -133,7 +137,8 @@ def show(
     from itertools import islice
 
     from lur.analysis.contact_sheets import draw
-    from lur.data.store import Ragged, open_store
+    from lur.data.requirements import feature_list
+    from lur.data.store import Ragged, StoreError, open_store
     from lur.tasks.built_in import DATASETS, generated_store
     from lur.training.configuration import did_you_mean
 
@@ -146,7 +151,13 @@ def show(
         for id, features in islice(opened.items(), clients)
     ]
     source = f"generated, heterogeneity {heterogeneity:g}, seed {seed}" if store is None else str(store)
-    print(draw(dataset, sample, out or Path(f"{task}.png"), f"{task}: {source}"))
+    try:
+        print(draw(dataset, sample, out or Path(f"{task}.png"), f"{task}: {source}"))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        if store is None:
+            raise
+        found = feature_list(opened)
+        raise StoreError(f"{store}: expected the features of {dataset}, found {found}") from error
     return 0
 
 

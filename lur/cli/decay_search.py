@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lur.cli.arguments import RATES, DecayFlags, DecayFlagsArg, TaskName, parse_rates, requested_config
+from lur.cli.arguments import RATES, DecayFlags, DecayFlagsArg, TaskName, folder_name, parse_rates, requested_config
 from lur.cli.output import Json, check_json, prints_no_text, write_json
 from lur.cli.sweep import run_requested_sweep
 from lur.cli.tune import write_tables
@@ -24,11 +24,13 @@ def decay(
     Tries the gammas, largest first, until some eta trains: the loss stays below the limit and ends lower than it began.
 
     Args:
-        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as
+            my_module:task.
         config: A TOML file, as `lur config` prints it; other flags override it.
         run_dir: The folder of the sweeps, one for each gamma; by default runs/decay-TASK.
         quiet: Print nothing.
     """
+    from lur.regular_files import kind_of
     from lur.runs.sweep_results import as_text, best_cell, final_loss, format_rate, has_trained, tune_server_lr
     from lur.training.sweep_plan import DECAY_GAMMAS
 
@@ -36,12 +38,15 @@ def decay(
         raise ValueError("expected a task or --config FILE, got neither")
     check_json(json)
     quiet = prints_no_text(quiet, json)
-    path = run_dir or Path("runs") / f"decay-{requested_config(task, config, None, configuration, without=RATES).task}"
+    asked = requested_config(task, config, None, configuration, without=RATES)
+    path = run_dir or Path("runs") / f"decay-{folder_name(asked.task)}"
     gammas = sorted(parse_rates("--client-lr", configuration.client_lr, DECAY_GAMMAS), reverse=True)
     for gamma in gammas:
         decay_rule = "paper" if configuration.decay is None else configuration.decay
         chosen = replace(configuration, client_lr=repr(gamma), decay=decay_rule)
         folder = path / f"gamma-{gamma:g}"
+        if (found := kind_of(folder)) not in (None, "a folder"):
+            raise ValueError(f"{folder}: expected the folder of a sweep, found {found}")
         status, results, _ = run_requested_sweep(task, config, folder, "decay", False, quiet, chosen)
         if status or results is None:
             return status

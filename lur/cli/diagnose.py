@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from lur.cli.arguments import TaskName
+from lur.cli.arguments import TaskName, folder_name
 from lur.cli.output import Json, check_json, printer, write_json
 
 
@@ -28,7 +28,7 @@ def diagnose(
     the Hessians at the model alone predict the Jacobian and the updates.
 
     Args:
-        task: femnist, cifar100, shakespeare, stackoverflow_nwp, quadratic or digits.
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, quadratic, digits, or your own as my_module:task.
         rounds: Rounds of training before the analysis; 0 analyses the initial model.
         clients: Number of clients that the Jacobian is averaged over.
         examples: Number of examples of each client.
@@ -42,12 +42,11 @@ def diagnose(
     """
     import jax
 
-    from lur import tasks
     from lur.analysis.diagnosis import diagnose as analyse
     from lur.cli.siblings import check_folder
     from lur.theta import fedavg
     from lur.training.configuration import RunConfig
-    from lur.training.experiment import num_parameters, resolve
+    from lur.training.experiment import load_task, num_parameters, resolve
     from lur.training.loop import train
 
     if rounds < 0:
@@ -57,11 +56,13 @@ def diagnose(
     thetas = [fedavg(K) for K in steps]
     check_json(json)
     say = printer(quiet, json)
-    loaded = tasks.load(task)
+    run = RunConfig(task, rounds=rounds or 1, seed=seed)
+    loaded = load_task(run)
     params: Any = loaded.init(jax.random.key(seed))
     if rounds:
-        *_, last = train(resolve(RunConfig(task, rounds=rounds, seed=seed), loaded))
-        params = last.state.params
+        experiment = resolve(run, loaded)
+        *_, last = train(experiment)
+        params = experiment.method.model(last.state)
         if last.evaluation is None:
             raise ValueError(f"--rounds must end before the run diverges, got {rounds}: {last.diverged}")
         say(f"{task}: {num_parameters(params):,} parameters, {rounds} rounds, loss f(x) = {last.evaluation.loss:.4f}")
@@ -81,7 +82,7 @@ def diagnose(
         f"{max(row.jacobian.smallest_error for row in rows):.1g} (smallest) of eigenvalues")  # fmt: skip
     write_json(json, rows)
     if out is not None:
-        for path in _write_figure_and_table(out, task, rows):
+        for path in _write_figure_and_table(out, folder_name(task), rows):
             say(str(path))
     return 0
 

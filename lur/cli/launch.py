@@ -19,6 +19,8 @@ from typing import IO, NamedTuple
 
 import tyro
 
+from lur.cli.output import printable
+
 COMMANDS = ("train",)
 FAILED = 1
 """Exit status of the launcher when a process failed."""
@@ -189,8 +191,8 @@ def _wait_with_signals(group: ProcessGroup, heartbeat: float, patience: float) -
         return first.returncode
     group.kill()
     print(
-        f"lur launch: {fault}; all {len(group.workers)} processes were ended. The same command resumes from the last "
-        f"checkpoint in its --run-dir",
+        f"lur launch: {printable(fault)}; all {len(group.workers)} processes were ended. The same command resumes "
+        f"from the last checkpoint in its --run-dir",
         file=sys.stderr,
     )
     return FAILED

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from lur.printable_text import printable as printable
+
 Printer = Callable[[str], None]
 STDOUT = Path("-")
 Json = Annotated[
@@ -46,13 +48,13 @@ def prints_no_text(quiet: bool, json: Path | None) -> bool:
 
 
 def printer(quiet: bool, json: Path | None) -> Printer:
-    """`print`, or a function that does nothing with --quiet or if standard output is for JSON."""
-    return (lambda line: None) if quiet or json == STDOUT else print
+    """A function that prints lines, or that does nothing with --quiet or if standard output is for JSON."""
+    return (lambda text: None) if quiet or json == STDOUT else print_lines
 
 
-def printable(text: Any) -> str:
-    """Text of a file, such as a store's provenance, with control characters escaped, which could steer a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+def print_lines(text: str) -> None:
+    """Print lines of text, each as `printable` says."""
+    print("\n".join(map(printable, text.split("\n"))))
 
 
 def check_json(json: Path | None) -> None:

@@ -25,7 +25,7 @@ lur COMMAND --help explains a command; --quiet and --json are for scripts."""
 
 GROUPS = {
     "theory": ("verify", "predict", "explore"),
-    "training": ("train", "config", "sweep", "tune", "decay", "launch"),
+    "training": ("train", "methods", "config", "sweep", "tune", "decay", "launch"),
     "data, experiments and reports": ("data", "reproduce", "diagnose", "report"),
     "this machine": ("doctor", "bench", "completion"),
 }

@@ -20,12 +20,13 @@ def report(
         out: The HTML file to write.
         quiet: Print nothing.
     """
+    from lur.regular_files import kind_of
     from lur.runs.files import write_file
     from lur.runs.report_page import report_page
 
     if not runs:
         raise ValueError("expected at least one folder of a run, got none")
-    if out.is_dir() or not out.absolute().parent.is_dir():
+    if kind_of(out, follow=True) not in (None, "a file") or not out.absolute().parent.is_dir():
         raise ValueError(f"--out must name a file in an existing folder, got {out}")
     write_file(out, report_page(runs))
     if not quiet:

@@ -25,6 +25,9 @@ def reproduce(
     out: Path = Path("."),
     runs: Path | None = None,
     rounds: int | None = None,
+    method: str | None = None,
+    client: str | None = None,
+    server: str | None = None,
     quiet: bool = False,
     json: Json = None,
 ) -> int:
@@ -42,6 +45,9 @@ def reproduce(
         out: Folder for figures (SVG, PNG), numbers (CSV) and verdicts (JSON).
         runs: Folder for the runs; by default OUT/runs-SCALE.
         rounds: Rounds of each run of heterogeneity; by default the experiment's.
+        method: Method of heterogeneity, of `lur methods` or my_module:factory; by default the paper's local_update.
+        client: Client optimiser of heterogeneity; by default the method's.
+        server: Server optimiser of heterogeneity; by default sgd, or with --method the method's.
         quiet: Print nothing.
     """
     from lur.cli.siblings import check_folder, require_benchmarks, require_sibling
@@ -53,9 +59,13 @@ def reproduce(
     check_json(json)
     say = printer(quiet, json)
     if what == "heterogeneity":
-        return reproduce_heterogeneity(task or "digits", out, rounds, say, json)
+        chosen = {"method": method or "local_update", "client": client, "server": server or (None if method else "sgd")}
+        return reproduce_heterogeneity(task or "digits", out, rounds, chosen, say, json)
     if rounds is not None:
         raise ValueError(f"--rounds applies to heterogeneity only; the scale sets those of {what}, got {rounds}")
+    for flag, value in (("--method", method), ("--client", client), ("--server", server)):
+        if value is not None:
+            raise ValueError(f"{flag} applies to heterogeneity only; the paper sets that of {what}, got {value}")
     if store is not None and task is None:
         raise ValueError(f"--store needs --task, the task that the store is for, got {store}")
     prepare()
@@ -131,7 +141,7 @@ def concerns_tasks(name: str, runs: Any) -> bool:
 
 
 def reproduce_heterogeneity(
-    task: str, out: Path, rounds: int | None, say: Callable[[str], None], json: Path | None
+    task: str, out: Path, rounds: int | None, chosen: dict[str, Any], say: Callable[[str], None], json: Path | None
 ) -> int:
     """Runs the paper's effect at several heterogeneities of the clients."""
     from benchmarks.paper import heterogeneity
@@ -141,7 +151,7 @@ def reproduce_heterogeneity(
     if task not in heterogeneity.SETTINGS:
         known = ", ".join(heterogeneity.SETTINGS)
         raise ValueError(f"--task must be one of {known}, got {task!r}{did_you_mean(task, heterogeneity.SETTINGS)}")
-    setting = heterogeneity.SETTINGS[task]
+    setting = heterogeneity.SETTINGS[task]._replace(**chosen)
     if rounds is not None:
         if rounds < setting.every:
             raise ValueError(f"--rounds must be at least {setting.every}, got {rounds}")

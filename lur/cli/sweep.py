@@ -4,8 +4,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from lur.cli.arguments import RATES, SweepFlags, SweepFlagsArg, TaskName, parse_rates, requested_config
-from lur.cli.output import Json, Printer, check_json, prints_no_text, progress_bar, write_json
+from lur.cli.arguments import RATES, SweepFlags, SweepFlagsArg, TaskName, folder_name, parse_rates, requested_config
+from lur.cli.output import Json, Printer, check_json, printer, prints_no_text, progress_bar, write_json
 from lur.cli.train import origin, rounds_per_report
 
 NO_FLAGS = SweepFlags()
@@ -26,7 +26,8 @@ def sweep(
     same run folder, the command resumes the sweep.
 
     Args:
-        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as
+            my_module:task.
         config: A TOML file, as `lur config` prints it; other flags override it.
         run_dir: The folder of the sweep; by default runs/sweep-TASK. It is enough to resume a sweep.
         tied: Use eta = gamma, as vanilla FedAvg does, instead of --server-lr.
@@ -69,13 +70,13 @@ def run_requested_sweep(
     from lur.training.sweep_plan import ETAS, GAMMAS, SweepConfig, plan_sweep
 
     prepare()
-    say: Printer = (lambda line: None) if quiet else print
+    say = printer(quiet, None)
     if task or config is not None:
         run = requested_config(task, config, None, flags, without=RATES)
         gammas = parse_rates("--client-lr", flags.client_lr, GAMMAS)
         etas = () if tied and not flags.server_lr else parse_rates("--server-lr", flags.server_lr, ETAS)
         asked = SweepConfig(run, gammas, etas, tied)
-        path = path or Path("runs") / f"{command}-{run.task}"
+        path = path or Path("runs") / f"{command}-{folder_name(run.task)}"
     elif path is not None and (path / "run.json").exists():
         if flags != type(flags)() or tied:
             raise ValueError(f"the task must be given with other flags, got only --run-dir {path}")

@@ -22,13 +22,15 @@ def train(
     json: Json = None,
     configuration: RunFlagsArg = NO_FLAGS,
 ) -> int:
-    """Train on one of the seven tasks: lur train digits --run-dir runs/digits
+    """Train a method on a task: lur train digits --run-dir runs/digits
 
     Without --store, the task's built-in data are used: generated data, and named as such. Run again with the same run
-    folder, the command resumes the run; `lur train --run-dir DIR` is enough for that.
+    folder, the command resumes the run; `lur train --run-dir DIR` is enough for that. TASK may also be given as
+    --task TASK.
 
     Args:
-        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as
+            my_module:task.
         config: A TOML file, as `lur config` prints it; other flags override it.
         run_dir: Keep the configuration, the environment, the log, checkpoints and figures in this folder.
         resume: Resume the run in the folder; --no-resume accepts only a new folder.
@@ -120,10 +122,10 @@ def _train(experiment: Any, run_dir: Path | None, stop: Any, tensorboard: bool, 
 
 def _report_ended(run_dir: Path | None, json: Path | None) -> int:
     """Report a run that had ended before; returns the exit status."""
-    from lur.runs.folder import read_json
+    from lur.runs.folder import read_result
 
     assert run_dir is not None  # a run without a folder has at least one round
-    result = read_json(run_dir / "result.json")
+    result = read_result(run_dir, check_logs=False) or {}
     write_json(json, {"run_dir": run_dir, **result})
     return 1 if result.get("state") == "diverged" else 0
 
@@ -134,7 +136,7 @@ def _report_outcome(
     """Report how the run ended; returns the exit status."""
     from lur.training.experiment import num_parameters
 
-    config, size = experiment.config, num_parameters(progress.state.params)
+    config, size = experiment.config, num_parameters(experiment.method.model(progress.state))
     state = "diverged" if progress.diverged else "finished" if stop.signal is None else "stopped"
     outcome = {
         "task": config.task,
@@ -150,7 +152,7 @@ def _report_outcome(
     write_json(json, outcome)
     if progress.diverged:
         kept = "" if run_dir is None else f"; its log is in {run_dir}"
-        print(f"lur: diverged in round {progress.rounds:,}: {progress.diverged}{kept}", file=sys.stderr)
+        print(printable(f"lur: diverged in round {progress.rounds:,}: {progress.diverged}{kept}"), file=sys.stderr)
         return 1
     if stop.signal is not None:
         kept = "nothing was saved, because no --run-dir was given" if run_dir is None else f"saved in {run_dir}"

@@ -24,7 +24,8 @@ def tune(
     Of fewer than 400 rounds the last quarter counts.
 
     Args:
-        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits.
+        task: femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as
+            my_module:task.
         config: A TOML file, as `lur config` prints it; other flags override it.
         run_dir: The folder of the sweep; by default runs/tune-TASK.
         csv: Write the table to this file, as well as to tuned.csv in the folder.
@@ -49,7 +50,8 @@ def tune(
 
 def write_tables(rows: Any, path: Path) -> None:
     """Write the tuned rates into the folder, as CSV and as JSON."""
+    from lur.runs.files import write_file
     from lur.runs.sweep_results import as_csv, as_json
 
-    (path / "tuned.csv").write_text(as_csv(rows))
-    (path / "tuned.json").write_text(as_json(rows))
+    write_file(path / "tuned.csv", as_csv(rows))
+    write_file(path / "tuned.json", as_json(rows))

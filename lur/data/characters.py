@@ -1,19 +1,22 @@
 """Next-character prediction: speeches as rows of character ids."""
 
+import re
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
 from lur.data.ragged import Ragged
-from lur.data.requirements import Clients, check_positive, check_text
-from lur.data.store import Store
+from lur.data.requirements import Clients, check_positive, check_text, store_location
+from lur.data.store import Store, StoreError
 
 Convention = Literal["tff", "fedjax"]
 
 CHARACTERS = b"dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
 PAD = 0
+NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+"""Characters that become the byte 0, which is outside the vocabulary, so that each is one id."""
 
 
 class Alphabet(NamedTuple):
@@ -72,6 +75,42 @@ def shakespeare(store: Store, *, convention: Convention = "tff", length: int = 8
         return padded[np.arange(count)[:, None] * length + np.arange(length + 1)]
 
     return ((id, {"tokens": rows(cast(Ragged, examples["snippets"]))}) for id, examples in store.items())
+
+
+def next_character(store: Store, *, length: int = 80) -> Clients:
+    """Return LEAF's windows as rows of ``length + 1`` character ids of the "tff" convention: x and then y.
+
+    Characters outside the vocabulary, such as those that are not ASCII, become its out-of-vocabulary id.
+
+    Args:
+      store: clients with the texts ``x``, of `length` characters each, and ``y``, of one character each.
+      length: the length of an input.
+
+    Returns:
+      An iterator of (client id, examples) with the feature ``tokens`` of shape (n, length + 1), uint8.
+    """
+    check_positive("length", length)
+    for name in ("x", "y"):
+        check_text(store, name)
+    table = ALPHABETS["tff"].table()
+
+    def ids(client: str, name: str, texts: Ragged, width: int) -> UInt8[np.ndarray, "n width"]:
+        try:
+            rows = [NOT_ASCII.sub("\0", text.decode()).encode() for text in texts.texts()]
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{store_location(store)}, client {client!r}: expected {name} as UTF-8, {error}") from None
+        lengths = {len(row) for row in rows} - {width}
+        if lengths:
+            raise StoreError(
+                f"{store_location(store)}, client {client!r}: expected {name} of {width} characters, "
+                f"found {min(lengths)}"
+            )
+        return table[np.frombuffer(b"".join(rows), np.uint8)].reshape(-1, width)
+
+    def rows(client: str, examples: Mapping[str, Any]) -> UInt8[np.ndarray, "n length+1"]:
+        return np.concatenate([ids(client, "x", examples["x"], length), ids(client, "y", examples["y"], 1)], axis=1)
+
+    return ((id, {"tokens": rows(id, examples)}) for id, examples in store.items())
 
 
 def delimited(

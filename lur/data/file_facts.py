@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from lur import regular_files
 from lur.cache_folder import cache_folder
 from lur.data.store_error import StoreError
 
@@ -30,18 +30,12 @@ def open_regular(path: Path, *, follow: bool = False) -> BufferedReader:
 
     Nothing can make this call wait, not even a pipe that nobody writes to.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, flags)
+        return regular_files.open_regular(path, follow=follow, error=StoreError)
     except FileNotFoundError:
         raise StoreError(f"{path}: expected a file, found nothing") from None
     except OSError as error:
-        found = "a symbolic link" if path.is_symlink() and not follow else error.strerror
-        raise StoreError(f"{path}: expected a regular file, found {found}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise StoreError(f"{path}: expected a regular file, found a folder, a pipe or a device")
-    return os.fdopen(descriptor, "rb")
+        raise StoreError(f"{path}: expected a regular file, found {error.strerror}") from None
 
 
 def fact(kind: str, paths: Sequence[Path], compute: Callable[[], Any]) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from lur.data.file_facts import open_regular
 from lur.data.readers import fedjax_sqlite, leaf_json, samples, tff_hdf5, tff_sqlite
 from lur.data.readers.archive import extracted
 from lur.data.store import Store, StoreError, open_store
@@ -140,6 +141,8 @@ def import_store(
 ) -> Store:
     """Read a file into a new store; an error leaves no store behind.
 
+    A client without examples cannot be trained on: it is left out and counted in ``about["empty_clients"]``.
+
     Args:
       format: the format of the file.
       path: the file, or an archive with it; for ``tfds`` also the name of a dataset.
@@ -172,11 +175,19 @@ def import_store(
             }
         with StoreWriter(store, about) as out:
             total = reader.total(file, options)
+            empty = 0
             for done, (id, examples) in enumerate(reader.clients(file, options), start=1):
-                if done == 1:
-                    out.about["dataset"] = dataset_of(set(examples))
-                out.add(id, examples)
+                if not examples:
+                    empty += 1
+                else:
+                    if not out.clients:
+                        out.about["dataset"] = dataset_of(set(examples))
+                    out.add(id, examples)
                 report(done, total)
+            if empty:
+                out.about["empty_clients"] = empty
+            if empty and not out.clients:
+                raise StoreError(f"{path}: expected at least one client with examples, found {empty} without")
     return open_store(store)
 
 
@@ -202,5 +213,8 @@ def unpacked_file(path: Path, reader: Reader, split: str) -> Iterator[Path]:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in constant memory."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with open_regular(path, follow=True) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise StoreError(f"{path}: expected a readable file, {error}") from error

@@ -3,11 +3,12 @@
 Each function takes a raw store (features named as TensorFlow Federated names them) and yields
 ``(client id, examples)`` one client at a time, for `lur.data.writer.write_store` or `in_memory`:
 
-    shakespeare   snippets                     -> tokens (n, 81)
-    next_word     tokens                       -> tokens (n, 21)
-    tags          tokens, title, tags          -> words, weights, tags (ragged); known, total (n,)
-    emnist        pixels, label                -> pixels, label
-    cifar100      image, label[, coarse_label] -> the same
+    shakespeare     snippets                     -> tokens (n, 81)
+    next_character  x, y (LEAF)                  -> tokens (n, 81)
+    next_word       tokens                       -> tokens (n, 21)
+    tags            tokens, title, tags          -> words, weights, tags (ragged); known, total (n,)
+    emnist          pixels, label                -> pixels, label
+    cifar100        image, label[, coarse_label] -> the same
 
 A client's examples keep their order; shuffling, mini-batches and input/target shifts belong to training.
 """
@@ -17,7 +18,7 @@ from typing import cast
 
 import numpy as np
 
-from lur.data.characters import characters, shakespeare
+from lur.data.characters import characters, next_character, shakespeare
 from lur.data.requirements import Clients, check_dense, store_location
 from lur.data.store import Store, StoreError
 from lur.data.words import clean_text, count_tags, count_words, next_word, tags
@@ -29,6 +30,7 @@ __all__ = [
     "count_tags",
     "count_words",
     "emnist",
+    "next_character",
     "next_word",
     "shakespeare",
     "tags",

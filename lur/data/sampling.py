@@ -1,9 +1,10 @@
 r"""Sampling of clients and of their mini-batches, as functions of (seed, round) alone.
 
-Each round draws the cohort :math:`I_t`, M distinct clients uniformly among all N (Algorithm 1). Client i then draws its
-mini-batches with its own key, from :math:`(seed, t, i)`: either B examples with replacement, K times (Algorithm 2), or
-E shuffled epochs over its data, :math:`K_i = \lceil E n_i / B \rceil`, as FedAvg is often run. The draws depend neither
-on learning rates nor on the layout, so every setting sees the same clients and batches.
+Each round draws the cohort :math:`I_t`: by default M distinct clients uniformly among all N (Algorithm 1), or M clients
+independently of each other, from any distribution; or it takes all clients, or the next M in a fixed cyclic order.
+Client i then draws its mini-batches with its own key, from :math:`(seed, t, i)`: either B examples with replacement, K
+times (Algorithm 2), or E shuffled epochs over its data, :math:`K_i = \lceil E n_i / B \rceil`, as FedAvg is often run.
+The draws depend neither on learning rates nor on the layout, so every setting sees the same clients and batches.
 """
 
 import math
@@ -11,7 +12,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Key
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from lur.data.threefry import bits, fold_in, key_of
 
@@ -52,6 +54,42 @@ def sample_clients(key: Key[Array, ""], N: int, M: int) -> Int[Array, "M"]:
     return jax.lax.fori_loop(0, M, pick, jnp.full((M,), -1, jnp.int32))
 
 
+def sample_independent(key: Key[Array, ""], N: int, M: int) -> Int[Array, "M"]:
+    """Return M clients of N, each drawn uniformly and independently: a client may occur several times."""
+    return uniform_integers(fold_in(key, 0), (M,), N)
+
+
+def probability_bounds(p: Float[np.ndarray, "N"]) -> UInt32[np.ndarray, "bounds"]:
+    r"""Return the bounds from which `sample_by_bounds` draws client i with probability p_i, up to 2^-32.
+
+    They are :math:`2^{32} \sum_{j \le i} p_j`, rounded, for all clients before the last one with a positive p_i: of 32
+    random bits, client i has those from the bound before it up to its own.
+    """
+    last = int(np.flatnonzero(p)[-1])
+    sums = np.cumsum(p, dtype=np.float64)
+    return np.minimum(np.rint(sums[:last] / sums[-1] * 2.0**32), 2.0**32 - 1).astype(np.uint32)
+
+
+def sample_by_bounds(key: Key[Array, ""], bounds: UInt32[Array, "bounds"], M: int) -> Int[Array, "M"]:
+    """Return M clients, drawn independently with the probabilities of `probability_bounds`."""
+    drawn = bits(fold_in(key, 0), (M,))
+    return jnp.searchsorted(bounds, drawn, side="right").astype(jnp.int32)
+
+
+def next_in_order(t: Int[Array, ""] | int, N: int, M: int) -> Int[Array, "M"]:
+    """Return the clients tM, ..., tM + M - 1 modulo N of round t.
+
+    tM is formed modulo N from the bits of t, because it may exceed 32 bits.
+    """
+    t = jnp.asarray(t).astype(jnp.uint32)
+
+    def add_bit(k, first):
+        return (2 * first + ((t >> (31 - k).astype(jnp.uint32)) & 1) * np.uint32(M % N)) % np.uint32(N)
+
+    first = jax.lax.fori_loop(0, 32, add_bit, jnp.zeros((), jnp.uint32))
+    return ((first + jnp.arange(M, dtype=jnp.uint32)) % np.uint32(N)).astype(jnp.int32)
+
+
 def uniform_integers(key: Key[Array, ""], shape: tuple[int, ...], n: Int[Array, "..."] | int) -> Int[Array, "..."]:
     r"""Return integers in [0, n), uniform up to 2^-32: :math:`\lfloor n u / 2^{32} \rfloor` for 32 random bits u.
 
@@ -62,6 +100,11 @@ def uniform_integers(key: Key[Array, ""], shape: tuple[int, ...], n: Int[Array, 
     u1, u0, n1, n0 = u >> 16, u & 0xFFFF, n >> 16, n & 0xFFFF
     low = u1 * n0 + (u0 * n0 >> 16)
     return (u1 * n1 + (low >> 16) + (u0 * n1 + (low & 0xFFFF) >> 16)).astype(jnp.int32)
+
+
+def sample_steps(key: Key[Array, ""], low: int, high: int) -> Int[Array, ""]:
+    """Return K_i, an integer from `low` to `high`, uniformly from a client's key."""
+    return low + uniform_integers(fold_in(key, 3), (), high - low + 1)
 
 
 def with_replacement(key: Key[Array, ""], n: Int[Array, ""] | int, K: int, B: int) -> Draw:

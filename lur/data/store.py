@@ -42,7 +42,7 @@ ROWS_PER_CHECK = 2**20
 Feature = Shaped[np.ndarray, "n ..."] | Ragged
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Store:
     """Clients and their examples.
 
@@ -59,6 +59,12 @@ class Store:
     names: Ragged
     about: Mapping[str, Any]
     path: Path | None = None
+
+    def __repr__(self) -> str:
+        """Return two lines: the counts, and the features with their dtypes and shapes."""
+        least, most = int(self.sizes.min()), int(self.sizes.max())
+        counts = f"Store: {self.clients:,} clients, {self.examples:,} examples ({least:,} to {most:,} per client)"
+        return f"{counts}\n  {', '.join(f'{name} {described(feature)}' for name, feature in self.features.items())}"
 
     @property
     def clients(self) -> int:
@@ -102,6 +108,13 @@ class Store:
         """Yield all clients in order, each as (client id, examples)."""
         for i in range(self.clients):
             yield self.id(i), self.client(i)
+
+
+def described(feature: Feature) -> str:
+    """Return the dtype and the shape of one example of a feature, as text."""
+    if isinstance(feature, Ragged):
+        return f"{feature.values.dtype} (up to {feature.width:,})"
+    return f"{feature.dtype} {feature.shape[1:]}"
 
 
 def feature_length(feature: Feature) -> int:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -199,12 +199,13 @@ def stored_feature(name: str, feature: np.ndarray | Sequence[bytes] | Ragged) ->
                 f"the feature {name}: expected offsets that never fall, found row {row} to end before it begins"
             )
         return feature
-    if isinstance(feature, np.ndarray):
+    if hasattr(feature, "__array__"):  # numpy's, JAX's and others'
+        feature = np.asarray(feature)
         if not feature.ndim:
             raise StoreError(f"the feature {name}: expected one row per example, found a single number")
         return feature
-    if not all(isinstance(row, bytes) for row in feature):
-        raise StoreError(f"the feature {name}: expected an array or a list of bytes")
+    if not isinstance(feature, Sequence) or not all(isinstance(row, bytes) for row in feature):
+        raise StoreError(f"the feature {name}: expected an array or a list of bytes, found {type(feature).__name__}")
     return from_rows(feature)
 
 
@@ -237,18 +238,23 @@ def write_store(
     return open_store(path, verify=False)
 
 
-def in_memory(clients: Iterable[tuple[str, Examples]], about: Mapping[str, Any] | None = None) -> Store:
+def in_memory(
+    clients: Mapping[Any, Mapping[str, Any]] | Iterable[tuple[Any, Mapping[str, Any]]],
+    about: Mapping[str, Any] | None = None,
+) -> Store:
     """Return a store in memory.
 
     Args:
-      clients: (client id, examples) for each client; all clients must have the same features.
+      clients: ``{client: {feature: array}}``, or (client, {feature: array}) for each client. A client's id is text or
+        an integer, and a feature an array with one row per example (numpy's or JAX's), a list of byte strings, or a
+        Ragged. All clients must have the same features.
       about: the provenance of the data.
     """
     checks = ClientChecks("the store in memory", (*DTYPES, "bfloat16"))  # numpy files have no name for bfloat16
     ids: list[bytes] = []
     parts: dict[str, list[np.ndarray | Ragged]] = {}
     offsets = [0]
-    for id, examples in clients:
+    for id, examples in client_items(clients):
         arrays, count = checks.add(id, examples)
         for name, array in arrays.items():
             parts.setdefault(name, []).append(array)
@@ -258,6 +264,24 @@ def in_memory(clients: Iterable[tuple[str, Examples]], about: Mapping[str, Any] 
         raise StoreError("expected at least one client, found none")
     features = {name: concatenated(arrays) for name, arrays in parts.items()}
     return Store(features, np.array(offsets, np.int64), from_rows(ids), dict(about or {}))
+
+
+def client_items(clients: Any) -> Iterator[tuple[str, Examples]]:
+    """Yield (client id, examples) of each client, from a dict or from pairs."""
+    items = clients.items() if isinstance(clients, Mapping) else clients
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise StoreError(f"clients must be {{client: {{feature: array}}}} or such pairs, got {type(clients).__name__}")
+    for item in items:
+        if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Mapping)):
+            given = item[1] if isinstance(item, tuple) and len(item) == 2 else item
+            raise StoreError(
+                f"clients must be {{client: {{feature: array}}}} or such pairs, got a {type(given).__name__} in the "
+                f"place of a client's dict of features"
+            )
+        id, examples = item
+        if isinstance(id, bool) or not isinstance(id, str | int | np.integer):
+            raise StoreError(f"clients must have ids that are text or integers, got {id!r}")
+        yield str(id), examples
 
 
 def concatenated(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:

@@ -62,7 +62,7 @@ class VmappedServerUpdate(NamedTuple):
     method: Method
 
     def __call__(self, state: ServerState, update: PyTree, cohort: Cohort) -> tuple[ServerState, RoundInfo]:
-        cohort_axes = Cohort(1, 1, None)  # pyright: ignore[reportArgumentType]
+        cohort_axes = Cohort(1, 1, None, None, None)  # pyright: ignore[reportArgumentType]
         server_update = jax.vmap(
             self.method.server_update, in_axes=(ROUND_AXES, 0, cohort_axes), out_axes=(ROUND_AXES, 0)
         )

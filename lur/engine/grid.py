@@ -15,17 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, PyTree
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from lur import _checks
 from lur.data.gather import Resident, resident
 from lur.data.store import Store
-from lur.engine.batches import View, as_stored, plan_sampling
+from lur.engine.batches import View, as_stored
 from lur.engine.cells import CELL_AXES, stack_cells
 from lur.engine.fast.choice import choose_form
 from lur.engine.rounds import Rounds, resident_rounds
 from lur.engine.run import checked_rounds, checked_seed
+from lur.engine.sampling_plan import Sampling, Steps, check_kept_states, plan_sampling
 from lur.jax_setup import keep_compiled
+from lur.methods.compiled import jit_per_settings
 from lur.methods.method import Method, RoundInfo, ServerState
 from lur.parallel.client_states import check_client_states, fits_device, is_on_host
 from lur.parallel.layouts import Layout, devices_needed, parse_layout
@@ -61,11 +64,11 @@ def run_grid(
     S, *rates = (len(values) if np.ndim(values) else 0 for values in (seeds, client_lr, server_lr))
     states = init_grid(method, params, client_lr, server_lr, seeds=S, clients=store.clients)
     states, infos = advance_grid(method, states, store, seeds=seeds, **options)
-    return _unstack_rates(states, infos, (S, *rates))
+    return _unstack_rates((S, *rates), states, infos)
 
 
-@partial(jax.jit, static_argnames="shape")
-def _unstack_rates(states: ServerState, infos: RoundInfo, shape: tuple[int, int, int]) -> tuple[ServerState, RoundInfo]:
+@jit_per_settings(1)
+def _unstack_rates(shape: tuple[int, int, int], states: ServerState, infos: RoundInfo) -> tuple[ServerState, RoundInfo]:
     """Turn the axes (seeds, gammas x etas) into (gammas, etas, seeds)."""
 
     def unstack(leaf: Any) -> Any:
@@ -108,15 +111,18 @@ def init_cells(
         _checks.param_rate(name, np.array(values), params, steps=len(values))
         for name, values in zip(("client_lr", "server_lr"), zip(*pairs, strict=True), strict=True)
     )
+    for gamma, eta in pairs:  # the method's checks of their values, which are hidden from it inside jit
+        jax.eval_shape(lambda x, rates=(gamma, eta): method.init_server(x, *rates), params)
     count = (clients or 1) * len(pairs) * seeds
-    if not fits_device(jax.eval_shape(method.init_client, params), count):
+    client_state = jax.eval_shape(lambda params: method.init_client(params), params)  # tuples have no weak references
+    if not fits_device(client_state, count):
         raise ValueError(f"client states must fit into device memory in a grid, got {count} states of this method")
-    return _init_cells(method, params, gammas, etas, seeds, clients)
+    return _init_cells(method, seeds, clients, params, gammas, etas)
 
 
-@partial(jax.jit, static_argnames=("method", "seeds", "clients"))
+@jit_per_settings(3)
 def _init_cells(
-    method: Method, params: PyTree, gammas: Array, etas: Array, seeds: int, clients: int | None
+    method: Method, seeds: int, clients: int | None, params: PyTree, gammas: Array, etas: Array
 ) -> ServerState:
     init = partial(method.init, clients=clients)
     cells = jax.vmap(init, in_axes=(None, 0, 0), out_axes=CELL_AXES)(params, gammas, etas)
@@ -130,13 +136,16 @@ def advance_grid(
     store: Store,
     *,
     rounds: int,
-    clients_per_round: int,
+    clients_per_round: int | None = None,
     batch_size: int,
     seeds: Sequence[int] = (0,),
     view: View = as_stored,
     layout: str | Layout = "vmap",
     epochs: int | None = None,
+    steps: Steps = None,
     weighting: Literal["uniform", "examples"] = "uniform",
+    sampling: Sampling = "uniform",
+    probabilities: Float[ArrayLike, "N"] | None = None,
     data: Resident | None = None,
     capacity: int | None = None,
     devices: int | None = None,
@@ -148,7 +157,8 @@ def advance_grid(
       states: from `init_grid`, or an earlier call.
       store: the clients' examples.
       seeds: one for each entry of the states' first axis.
-      rounds, clients_per_round, batch_size, view, epochs, weighting, data, capacity: as in `lur.run`.
+      rounds, clients_per_round, batch_size, view, epochs, steps, weighting, sampling, probabilities, data, capacity: as
+        in `lur.run`.
       layout: as in `lur.run`. ``sharded`` shards the clients over all devices or, if `devices` gives the number of
         groups that the cells are sharded over, over the devices of each group.
       devices: the number of devices, or groups of devices, that the cells are sharded over; by default all that the
@@ -175,10 +185,21 @@ def advance_grid(
             f"devices must be from 1 to {groups}, the number of groups of {chosen.devices} devices, got {devices}"
         )
     keep_compiled()
-    plan = plan_sampling(store, method, clients_per_round, batch_size, epochs, weighting)
+    plan = plan_sampling(
+        store,
+        method,
+        clients_per_round,
+        batch_size,
+        epochs,
+        weighting,
+        steps=steps,
+        sampling=sampling,
+        probabilities=probabilities,
+    )
     if is_on_host(states.clients):
         raise ValueError("states must fit into device memory in a grid, got client states on the host")
     check_client_states(jax.tree.map(lambda leaf: leaf[0, 0], states.clients), plan.N)
+    check_kept_states(plan, states.clients)
     data = resident(store) if data is None else data
     keys = jnp.asarray(np.array([checked_seed(seed) for seed in seeds]))
     capacity = max(rounds, capacity or 1 << (rounds - 1).bit_length())
@@ -194,7 +215,7 @@ def _without_round(states: ServerState) -> ServerState:
     return states._replace(round=None)  # pyright: ignore[reportArgumentType]
 
 
-@partial(jax.jit, static_argnames=("program", "devices"))
+@jit_per_settings(2)
 def _grid_rounds(
     program: Rounds, devices: int, states: ServerState, data: Resident, seeds: Any, rounds: Any
 ) -> tuple[ServerState, RoundInfo]:

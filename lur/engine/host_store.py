@@ -14,9 +14,11 @@ from jaxtyping import Array, Int
 
 from lur.data.gather import gather
 from lur.data.ragged import Ragged
-from lur.data.sampling import Draw, round_key, sample_clients
+from lur.data.sampling import Draw, round_key
 from lur.data.store import Store
-from lur.engine.batches import SamplingPlan, draw
+from lur.engine.batches import draw
+from lur.engine.sampling_plan import SamplingPlan, sample_cohort
+from lur.methods.compiled import jit_per_settings
 from lur.parallel.layouts import SHARDED_FORMS, Layout
 from lur.parallel.mesh import CLIENTS_AXIS, mesh_of
 from lur.parallel.processes import place_arrays
@@ -77,13 +79,13 @@ def process_share(M: int, layout: Layout) -> ProcessShare | None:
     return ProcessShare(padded, np.concatenate([np.arange(*bound) for bound in bounds]), mesh)
 
 
-@partial(jax.jit, static_argnames="plan")
+@jit_per_settings(1)
 def sample_rounds(plan: SamplingPlan, seed: Any, ts: Int[Array, "rounds"]) -> Int[Array, "rounds M"]:
     """Return the clients of the rounds `ts`."""
-    return jax.vmap(lambda t: sample_clients(round_key(seed, t), plan.N, plan.M))(ts)
+    return jax.vmap(partial(sample_cohort, plan, seed))(ts)
 
 
-@partial(jax.jit, static_argnames="plan")
+@jit_per_settings(1)
 def draw_rounds(plan: SamplingPlan, seed: Any, ts: Any, clients: Any, sizes: Any) -> Draw:
     """Return the positions of all mini-batches of the rounds `ts`."""
 

@@ -4,7 +4,6 @@ On the host, the examples of a few rounds are read ahead, move to the device at 
 many rounds is the same in every call, so where a run is cut does not change a bit of it.
 """
 
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -14,12 +13,14 @@ from jaxtyping import Array, Int, PyTree
 
 from lur.data.gather import Resident
 from lur.data.prefetch import prefetched
-from lur.data.sampling import round_key, sample_clients
+from lur.data.sampling import round_key
 from lur.data.store import Store
-from lur.engine.batches import SamplingPlan, View, client_batches, local_steps, resident_batches
+from lur.engine.batches import View, client_batches, resident_batches
 from lur.engine.host_store import HostRounds, process_share, read_rounds, rounds_per_transfer
+from lur.engine.sampling_plan import SamplingPlan, sample_cohort
+from lur.methods.compiled import jit_per_settings
 from lur.methods.method import Batches, Method, RoundInfo, RoundInputs, ServerState, method_round
-from lur.parallel.client_states import is_on_host, put_rows, take_rows
+from lur.parallel.client_states import is_on_host, put_rows, rounds_of_rows, take_rows, writable_states
 from lur.parallel.layouts import Layout
 from lur.parallel.mesh import block_if_cpu_mesh, constrain_replicated, replicated
 from lur.parallel.processes import place_arrays
@@ -69,10 +70,10 @@ def resident_rounds(
 
     def one_round(state: ServerState, _: Any) -> tuple[ServerState, RoundInfo]:
         key = round_key(seed, state.round)
-        clients = constrain_replicated(sample_clients(key, plan.N, plan.M), layout)
+        clients = constrain_replicated(sample_cohort(plan, seed, state.round), layout)
         sizes = data.offsets[clients + 1] - data.offsets[clients]
         weights = sizes if plan.weighting == "examples" else None
-        inputs = RoundInputs(clients, weights, clients, (data, key))
+        inputs = RoundInputs(clients, weights, clients, (data, key), (plan.M, plan.N))
         return method_round(method, state, inputs, layout, resident_batches(plan, view))
 
     return loop_rounds(one_round, state, None, program.capacity, rounds)
@@ -97,8 +98,8 @@ def loop_rounds(
     return jax.lax.fori_loop(0, rounds, step, (state, infos))
 
 
-compiled_rounds = jax.jit(resident_rounds, static_argnames="program")
-compiled_rounds_donated = jax.jit(resident_rounds, static_argnames="program", donate_argnames="state")
+compiled_rounds = jit_per_settings(1)(resident_rounds)
+compiled_rounds_donated = jit_per_settings(1, lambda program: {"donate_argnames": "state"})(resident_rounds)
 
 
 def host_rounds(
@@ -108,12 +109,11 @@ def host_rounds(
     method, plan, view, layout, _ = program
 
     def batches_of(key: Any, client: Any) -> Batches:
-        steps = local_steps(plan, key, *client)
-        return client_batches(plan, view, steps, lambda examples: examples)
+        return client_batches(plan, view, key, client, lambda examples: examples)
 
     def one_round(state: ServerState, data: HostRounds) -> tuple[ServerState, RoundInfo]:
         batches = (data.indices, data.examples, data.mask)
-        inputs = RoundInputs(batches, data.weights, data.clients, round_key(seed, state.round))
+        inputs = RoundInputs(batches, data.weights, data.clients, round_key(seed, state.round), (plan.M, plan.N))
         state, info = method_round(method, state, inputs, layout, batches_of)
         losses, norms = info.client_losses[: plan.M], info.client_norms[: plan.M]
         return state, info._replace(client_losses=losses, client_norms=norms)
@@ -121,12 +121,12 @@ def host_rounds(
     return loop_rounds(one_round, state, data, len(data.indices), rounds)
 
 
-@cache
-def _compiled_host_rounds(layout: Layout) -> Any:
-    """Compile `host_rounds` with results on all devices of the layout, or where a model axis has them."""
-    return jax.jit(
-        host_rounds, static_argnames="program", out_shardings=None if layout.model > 1 else replicated(layout)
-    )
+def host_options(program: Rounds) -> dict[str, Any]:
+    """Return the options that place the results on all devices of the layout, or where a model axis has them."""
+    return {"out_shardings": None if program.layout.model > 1 else replicated(program.layout)}
+
+
+compiled_host_rounds = jit_per_settings(1, host_options)(host_rounds)
 
 
 def run_on_host(
@@ -141,12 +141,14 @@ def run_on_host(
 ) -> tuple[ServerState, RoundInfo]:
     """Run `rounds` rounds. The examples of the next ones are read, up to `depth` transfers ahead, meanwhile.
 
-    Client states on the host are copied first, unless `donate` allows to update them in place.
+    Client states that are numpy arrays are copied first, unless `donate` allows to update them in place.
     """
     plan, first = program.plan, int(state.round)
     share, size = process_share(plan.M, program.layout), rounds_per_transfer(plan, store)
-    compiled, infos = _compiled_host_rounds(program.layout), []
-    host_states = jax.tree.map(np.asarray if donate else np.array, state.clients) if is_on_host(state.clients) else None
+    infos = []
+    host_states = writable_states(state.clients, in_place=donate) if is_on_host(state.clients) else None
+    if host_states is not None:
+        size = min(size, rounds_of_rows(host_states, plan.M))
 
     def read(t: int) -> tuple[HostRounds, int]:
         count = min(size, first + rounds - t)
@@ -154,14 +156,15 @@ def run_on_host(
 
     for data, count in prefetched(read, range(first, first + rounds, size), depth):
         if host_states is None:
-            state, info = compiled(program, state, data, np.asarray(seed), np.int32(count))
+            state, info = compiled_host_rounds(program, state, data, np.asarray(seed), np.int32(count))
         else:
             index, rows, positions = take_rows(host_states, np.asarray(data.indices), size * data.indices.shape[1])
             sharding = None if share is None else replicated(program.layout)
             rows, positions = place_arrays((rows, positions), sharding)
             data = data._replace(clients=positions)
-            state, info = compiled(program, state._replace(clients=rows), data, np.asarray(seed), np.int32(count))
-            put_rows(host_states, index, state.clients)
+            state = state._replace(clients=rows)
+            state, info = compiled_host_rounds(program, state, data, np.asarray(seed), np.int32(count))
+            host_states = put_rows(host_states, index, state.clients)
         infos.append(jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], info))
     if host_states is not None:
         state = state._replace(clients=host_states)

@@ -10,14 +10,17 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from lur import _checks
 from lur.data.gather import Resident, gather, resident, size_in_bytes
 from lur.data.store import Store
-from lur.engine.batches import View, as_stored, plan_sampling
+from lur.engine.batches import View, as_stored
 from lur.engine.fast.choice import choose_form
 from lur.engine.rounds import Rounds, advance
 from lur.engine.run_description import describe_run
+from lur.engine.sampling_plan import Sampling, Steps, check_kept_states, plan_sampling
 from lur.jax_setup import keep_compiled
 from lur.methods.method import Method, RoundInfo, ServerState
 from lur.parallel.agreement import check_agreement
@@ -36,13 +39,16 @@ def run(
     store: Store,
     *,
     rounds: int,
-    clients_per_round: int,
+    clients_per_round: int | None = None,
     batch_size: int,
     seed: int = 0,
     view: View = as_stored,
     layout: str | Layout = "auto",
     epochs: int | None = None,
+    steps: Steps = None,
     weighting: Literal["uniform", "examples"] = "uniform",
+    sampling: Sampling = "uniform",
+    probabilities: Float[ArrayLike, "N"] | None = None,
     data: Resident | Literal["host"] | None = None,
     capacity: int | None = None,
     donate: bool = False,
@@ -54,7 +60,7 @@ def run(
       state: its state; `state.round` is the next round.
       store: the clients' examples; `lur.data.in_memory` makes a store from arrays.
       rounds: R, the number of rounds, all in one compiled call.
-      clients_per_round: M.
+      clients_per_round: M; may be left out with ``sampling="full"``.
       batch_size: B.
       seed: together with the round it determines clients, mini-batches and augmentation.
       view: ``view(key, examples) -> batch``, what the loss sees of a mini-batch of stored examples.
@@ -63,7 +69,18 @@ def run(
       epochs: E; instead of drawing with replacement, each client goes E times through its shuffled data. The loss must
         then take the mean over the examples in ``batch["mask"]``, of shape (B,), and theta must have
         K = ceil(E n_max / B) weights. Clients with fewer examples take fewer steps.
+      steps: K_i, the number of local steps that client i takes: an array of N integers from 1 to K, one per client of
+        the store, or a tuple (low, high), from which each client draws its K_i uniformly in every round; None is K for
+        all. With K_i Theta must have equal weights, and `epochs`, which decide K_i themselves, must be None.
       weighting: whether the clients' updates are weighted uniformly, as in the paper, or by their numbers of examples.
+      sampling: how the clients I_t of a round are drawn. ``uniform``: M distinct clients, every set equally likely.
+        ``iid``: M clients independently of each other, so that one may occur several times; not for methods whose
+        clients keep a state. ``full``: all N clients, in order. ``cyclic``: the clients tM, ..., tM + M - 1 modulo N in
+        round t, counted from 0.
+      probabilities: p, N numbers that sum to 1, with which ``iid`` draws each client; 1/N each by default. The uniform
+        mean over the cohort is then an unbiased estimate of the sum of p_i u_i over all clients, with u_i the update of
+        client i. With p_i proportional to the clients' numbers of examples that is the mean weighted by examples;
+        weighting="examples" as well would count them twice.
       data: `lur.data.gather.resident(store)`, if several calls share it, or ``host`` to leave the store on the host and
         read ahead. By default stores below `DEVICE_BYTES` move to the device. With several processes each process
         reads the examples of its own clients on the host, after all have compared what they run.
@@ -76,12 +93,23 @@ def run(
     """
     rounds = checked_rounds(rounds)
     keep_compiled()
-    plan = plan_sampling(store, method, clients_per_round, batch_size, epochs, weighting)
+    plan = plan_sampling(
+        store,
+        method,
+        clients_per_round,
+        batch_size,
+        epochs,
+        weighting,
+        steps=steps,
+        sampling=sampling,
+        probabilities=probabilities,
+    )
     choice = choose_layout(state.params, plan.M, layout)
     LOG.info("layout %s: %s", choice.layout, choice.reason)
     form = choose_form(method, state.params, state.client_lr)
     LOG.info("form %s: %s", form.name, form.reason)
     check_client_states(state.clients, plan.N)
+    check_kept_states(plan, state.clients)
     check_state(method, state)
     check_data(data, store)
     is_large = data is None and size_in_bytes(store) > DEVICE_BYTES
@@ -102,7 +130,7 @@ def check_state(method: Method, state: ServerState) -> None:
     Client states are left out: those of a large population are on the host.
     """
     rates = (state.client_lr, state.server_lr)
-    model = jax.eval_shape(method.model, state)
+    model = jax.eval_shape(lambda state: method.model(state), state)  # JAX keeps weak references, which tuples lack
     expected = jax.eval_shape(lambda params, *rates: method.init_server(params, *rates), model, *rates)
     _checks.state_of_method(expected._replace(clients=()), state._replace(clients=()))
 
@@ -136,6 +164,4 @@ def checked_rounds(rounds: int) -> int:
 
 def checked_seed(seed: int) -> np.uint32:
     """Return a seed, an integer of 32 bits."""
-    if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be an integer from 0 to 2^32 - 1, got {seed!r}")
-    return np.uint32(seed)
+    return _checks.seed("seed", seed)

@@ -27,15 +27,14 @@ the best; it stays in the window, and so in its mean, for W rounds.
 """
 
 import math
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from lur import _checks
+from lur.methods.compiled import jit_per_settings
 
 
 class PlateauState(NamedTuple):
@@ -207,7 +206,7 @@ def observe(state: PlateauState, loss: Any) -> PlateauState:
     return state._replace(window=jnp.roll(state.window, 1).at[0].set(loss), rounds=state.rounds + 1)
 
 
-@partial(jax.jit, static_argnums=0)
+@jit_per_settings(1)
 def _paper_update(rule: Plateau, state: PlateauState, loss: Any) -> PlateauState:
     state = observe(state, loss)
     seen = jnp.minimum(state.rounds, rule.window)
@@ -224,7 +223,7 @@ def _paper_update(rule: Plateau, state: PlateauState, loss: Any) -> PlateauState
     )
 
 
-@partial(jax.jit, static_argnums=0)
+@jit_per_settings(1)
 def _reference_update(rule: Plateau, state: PlateauState, loss: Any) -> PlateauState:
     state = observe(state, loss)
     deltas = jnp.asarray((rule.delta, rule.server_delta), state.best.dtype)

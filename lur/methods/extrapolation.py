@@ -21,7 +21,7 @@ from lur import _checks
 from lur.methods.decay import Plateau
 from lur.methods.inner_loop import Send, make_inner_loop
 from lur.methods.method import Batches, Broadcast, ClientOutput, Method, ServerState
-from lur.methods.optimizers import Optimizer
+from lur.methods.optimizers import Optimizer, checked_optimizer
 from lur.methods.server import InitServer, ServerUpdate
 
 Extrapolate = Literal["models", "updates"]
@@ -47,8 +47,8 @@ class TwoRates(NamedTuple):
         x, gamma = broadcast.params, broadcast.client_lr
         first, second = x if self.extrapolate == "models" else (x, x)
         output = self.client_update(broadcast._replace(params=first), client_state, batches)
-        update = self.client_update(Broadcast(second, 2 * gamma), client_state, batches).update
-        pair = (output.update, update)
+        twice = broadcast._replace(params=second, client_lr=2 * gamma)
+        pair = (output.update, self.client_update(twice, client_state, batches).update)
         return output._replace(update=pair if self.extrapolate == "models" else extrapolate_to_zero(*pair))
 
 
@@ -88,7 +88,7 @@ def extrapolated_update(
         raise ValueError(f"extrapolate must be 'models' or 'updates', got {extrapolate!r}")
     inner_loop = make_inner_loop(loss_fn, theta, client, send, prox, loss_on)
     K = len(inner_loop.theta)
-    init = InitServer(server, decay, K)
+    init = InitServer(checked_optimizer("server", server), decay, K)
     client_update, server_update = TwoRates(inner_loop, extrapolate), ServerUpdate(server, decay)
     if extrapolate == "updates":
         return Method(init, client_update, server_update, K)

@@ -21,8 +21,9 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from lur import _checks
+from lur.methods.local_steps import local_batches
 from lur.methods.method import Batches, Broadcast, ClientOutput
-from lur.methods.optimizers import Optimizer, add_scaled, optimizer_init, optimizer_step
+from lur.methods.optimizers import Optimizer, add_scaled, checked_optimizer, optimizer_init, optimizer_step
 from lur.theta import Theta, nonzero
 
 Send = Literal["gradients", "loss_gradients", "delta"]
@@ -81,12 +82,8 @@ def local_schedule(inner_loop: InnerLoop, broadcast: Broadcast, batches: Batches
         raise ValueError(f"theta needs K(theta) = {K} mini-batches, got batches with {supplied}")
     if batches.is_step is not None and len(set(inner_loop.theta)) > 1:
         raise ValueError("theta must have equal weights where clients take different numbers of steps")
-    batches = batches.between(0, K)
-    batch = jax.eval_shape(batches.first)
-    _checks.batch_dtypes(batch, broadcast.params)
-    _checks.scalar_loss(inner_loop.loss_fn, broadcast.params, batch)
-    thetas = _checks.rate("theta", inner_loop.theta, dtype, steps=K)
-    return batches, jnp.broadcast_to(broadcast.client_lr, (K,)), thetas
+    batches, gammas = local_batches(inner_loop.loss_fn, K, broadcast, batches)
+    return batches, gammas, _checks.rate("theta", inner_loop.theta, dtype, steps=K)
 
 
 def make_inner_loop(
@@ -107,7 +104,7 @@ def make_inner_loop(
         raise ValueError(f"loss_on must be 'first' or 'all', got {loss_on!r}")
     _checks.rate("prox", prox, jnp.float32)
     prox = float(prox) if _checks.is_concrete(prox) else prox  # hashable
-    return InnerLoop(loss_fn, theta, client, send, prox, loss_on)
+    return InnerLoop(loss_fn, theta, checked_optimizer("client", client), send, prox, loss_on)
 
 
 def inner_loop(

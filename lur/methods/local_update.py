@@ -21,7 +21,7 @@ from lur import _checks
 from lur.methods.decay import Plateau
 from lur.methods.inner_loop import Send, make_inner_loop
 from lur.methods.method import Batches, Broadcast, ClientOutput, Method
-from lur.methods.optimizers import Optimizer
+from lur.methods.optimizers import Optimizer, checked_optimizer
 from lur.methods.server import InitServer, ServerUpdate
 
 ClientFn = Callable[[PyTree, PyTree, Any], tuple[PyTree, Float[Array, ""]]]
@@ -46,7 +46,8 @@ def local_update(
       theta: the weights Theta, e.g. ``lur.theta.fedavg(10)`` or a plain list.
       server: the server optimiser: a factory of its learning rate (``optax.sgd``, ``optax.adam``,
         ``lur.optimizers.yogi``), or a transform built with learning rate 1, whose update eta then scales.
-      client: the client optimiser, likewise.
+      client: the client optimiser, likewise, with new state in every round. The experiments on Reptile have
+        ``functools.partial(optax.adam, b1=0.0)``, see `lur.methods.reptile`.
       send: ``gradients`` sends the sum of theta_k g_k, the paper's update; ``delta`` sends x - x_{K+1}, which with SGD
         and Theta_{1:K} is gamma times that; ``loss_gradients`` leaves the proximal term out of the sum. By default
         ``gradients`` for plain SGD and ``delta`` for every other client optimiser.
@@ -55,6 +56,7 @@ def local_update(
       decay: ``lur.decay.plateau(...)`` for LocalUpdateDecay; None keeps the rates.
     """
     client_update = make_inner_loop(loss_fn, theta, client, send, prox, loss_on)
+    server = checked_optimizer("server", server)
     K = len(client_update.theta)
     return Method(InitServer(server, decay, K), client_update, ServerUpdate(server, decay), K)
 
@@ -71,7 +73,7 @@ class ClientUpdate(NamedTuple):
     def __call__(self, broadcast: Broadcast, client_state: PyTree, batches: Batches) -> ClientOutput:
         if batches.is_step is not None:
             raise ValueError(
-                "clients must take equal numbers of steps with lur.from_client, got epochs over unequal clients; "
+                "clients must take equal numbers of steps with lur.from_client, got clients with numbers of their own; "
                 "write a lur.Method, whose client_update can tell padding from steps by Batches.is_step"
             )
         update, loss = self.client(broadcast.params, batches.arrays(), broadcast.client_lr)

@@ -1,14 +1,20 @@
 r"""K-MAML: a client that differentiates through its own K local steps (Section 3.1; Finn et al., 2017).
 
-With :math:`X_K(x)` the result of K gradient steps from x on mini-batches :math:`S_1, \dots, S_K`, the client sends
+Finn, Abbeel and Levine, *Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks*, ICML 2017, Algorithm 2.
+A client is a task. K gradient steps on mini-batches :math:`S_1, \dots, S_K` of support examples, the inner updates,
+adapt its parameters to :math:`X_K(x)`. The meta-update uses the loss of the adapted parameters on new examples, the
+query :math:`S_{K+1}`. The client sends
 
-.. math:: \nabla_x f(X_K(x); S_{K+1}).
+.. math:: \nabla_x f(X_K(x); S_{K+1}),
+
+which needs second derivatives, or their first-order approximation :math:`\nabla f(X_K(x); S_{K+1})`, which leaves them
+out (first-order MAML).
 
 For gradient descent clients on quadratics this is InnerLoop with Theta_{2K+1} (Theorem 2). With mini-batches it is not:
 Hessians and iterates share their randomness, which adds a bias of order gamma^2 / B.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +24,10 @@ from jaxtyping import Array, Float, PyTree
 from lur import _checks
 from lur.methods.decay import Plateau
 from lur.methods.method import Batches, Broadcast, ClientOutput, Method
-from lur.methods.optimizers import Optimizer, add_scaled
+from lur.methods.optimizers import Optimizer, add_scaled, checked_optimizer
 from lur.methods.server import InitServer, ServerUpdate
+
+Query = Literal["separate", "reuse"]
 
 
 class MAMLClient(NamedTuple):
@@ -28,21 +36,31 @@ class MAMLClient(NamedTuple):
     Attributes:
       loss_fn: ``loss_fn(params, batch) -> scalar``, the mean loss over a mini-batch.
       local_steps: K.
+      order: 2 differentiates through the local steps, 1 does not.
+      query: where the outer loss is taken, see `maml`.
     """
 
     loss_fn: _checks.Loss
     local_steps: int
+    order: Literal[1, 2] = 2
+    query: Query = "reuse"
 
     def __call__(self, broadcast: Broadcast, client_state: PyTree, batches: Batches) -> ClientOutput:
-        K, x, batches = self.local_steps, broadcast.params, batches.padded_with_first()
+        K, x = self.local_steps, broadcast.params
         gammas = jnp.broadcast_to(broadcast.client_lr, (K,))
-        support, query = support_and_query(batches, K)
+        support, query = support_and_query(batches, K, self.query)
 
-        def loss_after(x):
-            adapted = adapt(self.loss_fn, x, support, gammas)
+        def query_loss(adapted):
             return query.mean(lambda batch: self.loss_fn(adapted, batch))
 
-        return ClientOutput(jax.grad(loss_after)(x), client_state, self.loss_fn(x, batches.first()))
+        def loss_after(x):
+            return query_loss(adapt(self.loss_fn, x, support, gammas))
+
+        if self.order == 1:
+            meta_gradient = jax.grad(query_loss)(adapt(self.loss_fn, x, support, gammas))
+        else:
+            meta_gradient = jax.grad(loss_after)(x)
+        return ClientOutput(meta_gradient, client_state, self.loss_fn(x, batches.first()))
 
 
 def adapt(loss_fn: _checks.Loss, params: PyTree, batches: Batches, gammas: Float[Array, "K"]) -> PyTree:
@@ -54,13 +72,22 @@ def adapt(loss_fn: _checks.Loss, params: PyTree, batches: Batches, gammas: Float
     return batches.scan(local_step, params, gammas)[0]
 
 
-def support_and_query(batches: Batches, K: int) -> tuple[Batches, Batches]:
-    """Split mini-batches into the first K, for the local steps, and the next, for the outer loss.
-
-    With exactly K mini-batches the outer loss is the mean over all of them.
-    """
+def support_and_query(batches: Batches, K: int, query: Query = "reuse") -> tuple[Batches, Batches]:
+    """Split mini-batches into those of the local steps and those of the outer loss, see `maml`."""
     supplied = jax.tree.leaves(batches.steps)[0].shape[0]
-    return batches.between(0, K), batches.between(K, K + 1) if supplied > K else batches
+    needed = K + 1 if query == "separate" else max(K, 1)
+    if supplied < needed:
+        raise ValueError(f"batches must have at least {needed} mini-batches with query={query!r}, got {supplied}")
+    padded = batches.padded_with_first()
+    support = padded.between(0, K)
+    if query == "separate" and batches.is_step is not None:  # the last one that this client has
+        last = batches.is_step.sum(dtype=jnp.int32) - 1
+        is_support = jnp.arange(K, dtype=jnp.int32) < last
+        step = jax.tree.map(lambda leaf: leaf[last][None], batches.steps)
+        return support._replace(is_step=is_support), batches._replace(steps=step, is_step=None)
+    if query == "reuse" and supplied > K and batches.is_step is not None:
+        return support, batches.between(K, K + 1)._replace(is_step=None)
+    return support, padded.between(K, K + 1) if supplied > K else padded
 
 
 def maml_gradient(
@@ -100,16 +127,34 @@ def maml_client(loss_fn: _checks.Loss, steps: int):
     return client
 
 
-def maml(loss_fn: _checks.Loss, steps: int, server: Optimizer = optax.sgd, *, decay: Plateau | None = None) -> Method:
+def maml(
+    loss_fn: _checks.Loss,
+    steps: int,
+    server: Optimizer = optax.sgd,
+    *,
+    query: Query = "reuse",
+    order: Literal[1, 2] = 2,
+    decay: Plateau | None = None,
+) -> Method:
     """Return K-MAML: Algorithm 1 with the MAML client in place of InnerLoop.
 
     Args:
       loss_fn: ``loss_fn(params, batch) -> scalar``, the mean loss over a mini-batch.
-      steps: K >= 0, the local steps that are differentiated through.
-      server, decay: see `lur.local_update`.
+      steps: K >= 0, the local steps that are differentiated through: the inner gradient updates.
+      server, decay: see `lur.local_update`; the server takes the meta-update, eta is Finn et al.'s beta.
+      query: where the outer loss is taken. ``separate``: on examples of their own, as Finn et al. do; the method draws
+        K + 1 mini-batches, and the last of those that a client has is its query. ``reuse``: on the K mini-batches of
+        the local steps again, which for mini-batches adds another bias; if more than K are given, on the next one.
+      order: 2 for MAML, 1 for its first-order approximation, which sends the gradient of the outer loss at the adapted
+        parameters. With separate queries that is `lur.local_update` with ``lur.theta.fomaml(K + 1)``.
     """
     K = _local_steps(steps)
-    return Method(InitServer(server, decay, K), MAMLClient(loss_fn, K), ServerUpdate(server, decay), K)
+    if query not in get_args(Query):
+        raise ValueError(f"query must be 'separate' or 'reuse', got {query!r}")
+    if isinstance(order, bool) or order not in (1, 2):
+        raise ValueError(f"order must be 1 or 2, got {order!r}")
+    init, server_update = InitServer(checked_optimizer("server", server), decay, K), ServerUpdate(server, decay)
+    return Method(init, MAMLClient(loss_fn, K, order, query), server_update, K + 1 if query == "separate" else K)
 
 
 def _local_steps(steps: int) -> int:

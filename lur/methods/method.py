@@ -17,10 +17,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from lur import _checks
 from lur.methods.by_value import by_value
+from lur.methods.cohort import ClientMetrics, Cohort, RoundInfo
+from lur.methods.compiled import jit_per_settings
+from lur.methods.mini_batches import Batches, BatchesOf, given_batches, given_batches_of_steps
 from lur.parallel.client_states import population, repeat_for_clients
 from lur.parallel.clients import ClientResults, mean_over_clients
 from lur.parallel.layouts import Layout, parse_layout
@@ -67,67 +70,6 @@ class Broadcast(NamedTuple):
     prepared: PyTree = ()
 
 
-class Batches(NamedTuple):
-    """The mini-batches of one client, read when a local step needs them.
-
-    Attributes:
-      steps: pytree with leading axis K: what `read` needs to make the mini-batch of a step.
-      read: ``read(step) -> batch``, the mini-batch of one entry of `steps`.
-      is_step: which of the K steps this client takes; the others are padding. None if it takes all of them.
-    """
-
-    steps: PyTree
-    read: Callable[[PyTree], PyTree] = lambda step: step
-    is_step: Bool[Array, "K"] | None = None
-
-    def scan(self, step: Callable[..., tuple[PyTree, Any]], carry: PyTree, *per_step: PyTree) -> tuple[PyTree, Any]:
-        """Scan ``step(carry, batch, *values) -> (carry, output)`` over the local steps.
-
-        Args:
-          step: one local step. A padding step leaves the carry as it is, and its output is zero.
-          carry: the first carry.
-          per_step: pytrees with leading axis K, such as rates and weights; `values` are their entries.
-        """
-
-        def read_and_step(carry: PyTree, inputs: Any) -> tuple[PyTree, Any]:
-            source, is_step, values = inputs
-            new, output = step(carry, self.read(source), *values)
-            if is_step is not None:
-                new = jax.tree.map(partial(jnp.where, is_step), new, carry)
-                output = jax.tree.map(lambda leaf: jnp.where(is_step, leaf, jnp.zeros_like(leaf)), output)
-            return new, output
-
-        return jax.lax.scan(read_and_step, carry, (self.steps, self.is_step, per_step))
-
-    def arrays(self) -> PyTree:
-        """Return all mini-batches, with leading axes (K, B)."""
-        return jax.vmap(self.read)(self.steps)
-
-    def padded_with_first(self) -> "Batches":
-        """Return the same mini-batches with the first one in the place of padding, for clients that differentiate them.
-
-        A loss may be nan without examples. A padding step is not selected, but its derivative is multiplied by zero.
-        """
-        if self.is_step is None:
-            return self
-        index = jnp.where(self.is_step, jnp.arange(len(self.is_step), dtype=jnp.int32), 0)
-        return self._replace(steps=jax.tree.map(lambda leaf: leaf[index], self.steps))
-
-    def between(self, first: int, end: int) -> "Batches":
-        """Return the mini-batches of the steps first, ..., end - 1, counted from 0."""
-        steps, is_step = jax.tree.map(lambda leaf: leaf[first:end], (self.steps, self.is_step))
-        return self._replace(steps=steps, is_step=is_step)
-
-    def mean(self, function: Callable[[PyTree], Float[Array, ""]]) -> Float[Array, ""]:
-        """Return the mean of ``function(batch)`` over the steps that this client takes."""
-        _, values = self.scan(lambda carry, batch: (carry, function(batch)), ())
-        return values.sum() / (len(values) if self.is_step is None else self.is_step.sum().astype(values.dtype))
-
-    def first(self) -> PyTree:
-        """Return the mini-batch of the first step."""
-        return self.read(jax.tree.map(lambda leaf: leaf[0], self.steps))
-
-
 class ClientOutput(NamedTuple):
     """What a client returns.
 
@@ -142,56 +84,6 @@ class ClientOutput(NamedTuple):
     loss: Float[Array, ""]
 
 
-class ClientMetrics(NamedTuple):
-    """Numbers that every client reports.
-
-    Attributes:
-      loss: the loss at the broadcast model, before training.
-      update_norm: the Euclidean norm of the update; nan where a rewrite forms no update per client.
-    """
-
-    loss: Float[Array, "*M"]
-    update_norm: Float[Array, "*M"]
-
-
-class Cohort(NamedTuple):
-    """The clients of a round as the server sees them.
-
-    With several processes the clients may be padded with copies of weight 0, so take weighted sums.
-
-    Attributes:
-      losses: the clients' losses before training.
-      update_norms: the norms of the clients' updates.
-      weights: the weights of the mean over clients, summing to 1; None for the uniform mean.
-    """
-
-    losses: Float[Array, "M"]
-    update_norms: Float[Array, "M"]
-    weights: Float[Array, "M"] | None
-
-
-class RoundInfo(NamedTuple):
-    """What a round reports.
-
-    Attributes:
-      loss: the weighted mean of the clients' losses before training.
-      update_norm: the norm of the mean update q_t.
-      client_losses: the clients' losses before training.
-      client_norms: the norms of the clients' updates; nan where a rewrite forms no update per client.
-      client_lr: gamma_t, the client learning rate that the round used.
-      server_lr: eta_t, the server learning rate that the round used.
-      decayed: whether the rates decay after this round.
-    """
-
-    loss: Float[Array, ""]
-    update_norm: Float[Array, ""]
-    client_losses: Float[Array, "M"]
-    client_norms: Float[Array, "M"]
-    client_lr: Float[Array, "..."]
-    server_lr: Float[Array, ""]
-    decayed: Bool[Array, ""]
-
-
 def no_client_state(params: PyTree) -> tuple[()]:
     """Return the state of a client that keeps none."""
     return ()
@@ -202,14 +94,14 @@ def broadcast_params(state: ServerState) -> Broadcast:
     return Broadcast(state.params, state.client_lr)
 
 
+def broadcast_method_state(state: ServerState) -> Broadcast:
+    """Return the broadcast of a method that sends all of its state at the server too."""
+    return Broadcast(state.params, state.client_lr, state.method_state)
+
+
 def broadcast_model(state: ServerState) -> PyTree:
     """Return the model of a method that trains one model, which the server broadcasts."""
     return state.params
-
-
-def given_batches(source: None, arrays: PyTree) -> Batches:
-    """Return mini-batches that are given as arrays with leading axes (K, B)."""
-    return Batches(arrays)
 
 
 class Method(NamedTuple):
@@ -228,6 +120,8 @@ class Method(NamedTuple):
         extrapolation makes it from two.
       cohort_update: a rewrite of the mean over clients (`lur.engine.fast`); None for the reference, which runs
         `client_update` for every client.
+      full_participation: whether all clients must take part in every round.
+      uniform_weights: whether the clients' weights must be uniform.
     """
 
     init_server: Callable[[PyTree, Any, Any], ServerState]
@@ -239,6 +133,8 @@ class Method(NamedTuple):
     prepare: Callable[[Broadcast, PyTree, Batches], PyTree] | None = None
     model: Callable[[ServerState], PyTree] = broadcast_model
     cohort_update: Callable[..., ClientResults] | None = None
+    full_participation: bool = False
+    uniform_weights: bool = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Method) and by_value(self) == by_value(other)
@@ -274,6 +170,7 @@ class Method(NamedTuple):
         weights: Float[Array, "M"] | None = None,
         clients: Int[Array, "M"] | None = None,
         layout: str | Layout = "vmap",
+        steps: Int[Array, "M"] | None = None,
     ) -> tuple[ServerState, RoundInfo]:
         """Run one round on given mini-batches.
 
@@ -281,14 +178,25 @@ class Method(NamedTuple):
           state: from `init` or an earlier round.
           batches: pytree with leading axes (M, K, B).
           weights: of the clients, such as their numbers of examples; by default the uniform mean.
-          clients: the cohort's indices among the N clients, whose states are used; by default the first M.
+          clients: the cohort's indices among the N clients, whose states and keys are used; by default the first M.
           layout: how the clients are laid out, see `lur.parallel.layouts`.
+          steps: K_i, the number of local steps that each client takes, from 1 to K; its further mini-batches are
+            padding (`Batches.is_step`). By default all clients take K steps.
         """
         M, *_ = _checks.leading_axes(batches, ("M", "K", "B"), (1, 0, 1))
+        if self.uniform_weights and weights is not None:
+            raise ValueError(f"weights must be None with this method, which needs the uniform mean, got {weights}")
         weights = None if weights is None else _checks.client_weights(weights, M, state.server_lr.dtype)
-        clients = _checks.client_indices(clients, M, population(state.clients))
-        inputs = RoundInputs(batches, weights, clients)
-        return block_if_cpu_mesh(_compiled_round(self, state, inputs, parse_layout(layout), given_batches))
+        N = population(state.clients)
+        if self.full_participation and N is not None and M != N:
+            raise ValueError(f"batches must be of all {N} clients, which this method needs in every round, got {M}")
+        clients = _checks.client_indices(clients, M, N)
+        own, batches_of = (batches, clients), given_batches
+        if steps is not None:
+            steps = jnp.asarray(_checks.client_steps(steps, M, self.local_steps), jnp.int32)
+            own, batches_of = (*own, steps), given_batches_of_steps
+        inputs = RoundInputs(own, weights, clients, state.round)
+        return block_if_cpu_mesh(_compiled_round(self, parse_layout(layout), batches_of, state, inputs))
 
     def client(self, params: PyTree, batches: PyTree, gamma: Any) -> tuple[PyTree, Float[Array, ""]]:
         """Return the update and the loss before training of one client without state, from (K, B) mini-batches.
@@ -296,6 +204,8 @@ class Method(NamedTuple):
         This is the signature of `lur.from_client` and of `theory.surrogate_of`.
         """
         gamma = _checks.param_rate("gamma", gamma, params, steps=self.local_steps)
+        if jax.tree.leaves(self.init_client(params)):
+            raise ValueError("method must have clients without state for Method.client, got one whose clients keep one")
         params, batches = jax.tree.map(jnp.asarray, (params, batches))
         output = self.client_update(Broadcast(params, gamma), self.init_client(params), Batches(batches))
         return output.update, output.loss
@@ -307,18 +217,17 @@ class RoundInputs(NamedTuple):
     Attributes:
       batches: pytree with leading axis M, what `batches_of` makes each client's mini-batches from.
       weights: nonnegative weights of the clients; None for the uniform mean.
-      clients: the cohort's indices, whose states are used; None for methods whose clients keep none.
+      clients: the cohort's indices, whose states are used; None if clients keep none.
       source: what all clients read their mini-batches from, such as a store in device memory; None if nothing.
+      counts: M and N of `Cohort`, where the cohort may be padded or some client states are elsewhere; None where the
+        arrays show them.
     """
 
     batches: PyTree
     weights: Float[Array, "M"] | None = None
     clients: Int[Array, "M"] | None = None
     source: Any = None
-
-
-BatchesOf = Callable[[Any, PyTree], Batches]
-"""``batches_of(source, batches of one client) -> Batches``."""
+    counts: tuple[int, int] | None = None
 
 
 def method_round(
@@ -334,12 +243,16 @@ def method_round(
     cohort_update = method.cohort_update or partial(mean_client_update, method)
     update, client_states, metrics = cohort_update((broadcast, inputs.source), *cohort)
     clients = jax.tree.map(lambda all, own: all.at[inputs.clients].set(own), state.clients, client_states)
-    return method.server_update(
-        state._replace(clients=clients), update, Cohort(metrics.loss, metrics.update_norm, weights)
-    )
+    M, N = inputs.counts or (len(metrics.loss), population(clients))
+    seen = Cohort(metrics.loss, metrics.update_norm, weights, M, N)
+    return method.server_update(state._replace(clients=clients), update, seen)
 
 
-_compiled_round = jax.jit(method_round, static_argnames=("method", "layout", "batches_of"))
+@jit_per_settings(3)
+def _compiled_round(
+    method: Method, layout: Layout, batches_of: BatchesOf, state: ServerState, inputs: RoundInputs
+) -> tuple[ServerState, RoundInfo]:
+    return method_round(method, state, inputs, layout, batches_of)
 
 
 def tree_norm(tree: PyTree, dtype: Any) -> Float[Array, ""]:

@@ -1,5 +1,8 @@
 r"""Client and server optimisers: any optax optimiser with a traced learning rate, and Yogi as the paper runs it.
 
+`SERVER_OPTIMIZERS` and `CLIENT_OPTIMIZERS` are those that the command line knows by name (FedOpt; Reddi et al., 2021).
+Their factories compare by value (`lur.methods.by_value`), so equal methods share a compiled program.
+
 Yogi (Zaheer et al., 2018) is
 
 .. math::
@@ -22,7 +25,9 @@ correction   what is corrected                                            who us
 alone with ``none`` and ``tff``, m_0 as well with ``adam``, as in optax.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -30,17 +35,46 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from lur._checks import widest_dtype
+from lur._checks import floating_dtype, widest_dtype
 
 Optimizer = Callable[[Any], optax.GradientTransformation] | optax.GradientTransformation
 """An optax optimiser: a factory of its learning rate (`optax.sgd`), or one built with rate 1 (`optax.adam(1.0)`)."""
 BiasCorrection = Literal["none", "adam", "tff"]
 
 
+def checked_optimizer(name: str, optimizer: Optimizer) -> Optimizer:
+    """Return the optimiser, or raise a ValueError if it is no optax optimiser."""
+    made: Any = optimizer
+    if callable(optimizer):
+        try:
+            made = optimizer(1.0)
+        except TypeError as error:
+            made = error
+    if not isinstance(made, optax.GradientTransformation):
+        raise ValueError(
+            f"{name} must be an optax optimiser, as a function of its learning rate (optax.sgd) or built with rate 1 "
+            f"(optax.sgd(1.0)), got {optimizer!r}" + (f": {made}" if isinstance(made, TypeError) else "")
+        )
+    return optimizer
+
+
 def optimizer_init(optimizer: Optimizer, rate: Float[Array, ""], params: PyTree) -> PyTree:
     """Return the optimiser's initial state."""
     is_built = isinstance(optimizer, optax.GradientTransformation)
     return (optimizer if is_built else optimizer(rate)).init(params)
+
+
+class InitOptimizer(NamedTuple):
+    """``init(params)``: an optimiser's initial state, for optimisers whose state does not depend on their rate.
+
+    Attributes:
+      optimizer: the optimiser.
+    """
+
+    optimizer: Optimizer
+
+    def __call__(self, params: PyTree) -> PyTree:
+        return optimizer_init(self.optimizer, jnp.ones((), floating_dtype(params)), params)
 
 
 def optimizer_step(
@@ -59,7 +93,7 @@ def optimizer_step(
         return optax.apply_updates(params, updates), state
 
 
-def add_scaled(x: PyTree, scalar: Float[Array, ""], y: PyTree) -> PyTree:
+def add_scaled(x: PyTree, scalar: Float[Array, ""] | float, y: PyTree) -> PyTree:
     """Return x + scalar * y in the dtype of each leaf of x, computed in at least float32."""
 
     def add(x: Array, y: Array) -> Array:
@@ -140,3 +174,20 @@ def yogi(learning_rate: Any, **options: Any) -> optax.GradientTransformation:
       options: those of `scale_by_yogi`; use ``functools.partial`` for a factory with other options.
     """
     return optax.chain(scale_by_yogi(**options), optax.scale_by_learning_rate(learning_rate))
+
+
+SERVER_OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
+    {
+        "sgd": optax.sgd,
+        "momentum": partial(optax.sgd, momentum=0.9),
+        "nesterov": partial(optax.sgd, momentum=0.9, nesterov=True),
+        "adagrad": optax.adagrad,
+        "adam": optax.adam,
+        "yogi": yogi,
+    }
+)
+"""The server optimisers by name: optax's with its defaults, momentum 0.9, and Yogi as above."""
+CLIENT_OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
+    {**SERVER_OPTIMIZERS, "adamw": optax.adamw, "rmsprop": optax.rmsprop}
+)
+"""The client optimisers by name."""

@@ -6,15 +6,17 @@ With a decay rule (`lur.decay`) the round also decides whether gamma and eta dec
 training (LocalUpdateDecay, Algorithm 3). The server learning rate is a value in the state.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from lur import _checks
 from lur.methods.decay import Plateau
-from lur.methods.method import Cohort, RoundInfo, ServerState, tree_norm
+from lur.methods.method import Cohort, RoundInfo, ServerState, no_client_state, tree_norm
 from lur.methods.optimizers import Optimizer, optimizer_init, optimizer_step
 from lur.parallel.clients import weighted_mean
 
@@ -25,14 +27,20 @@ class InitServer(NamedTuple):
     Attributes:
       optimizer: the server optimiser.
       decay: the decay rule, or None.
-      local_steps: K, for client rates given per local step.
+      local_steps: K, for client rates given per local step; None if the method takes one rate only.
+      method_state: ``(params) -> ServerState.method_state``; () for most methods.
+      divides_by_client_lr: whether gamma = 0 is refused.
     """
 
     optimizer: Optimizer
     decay: Plateau | None
-    local_steps: int
+    local_steps: int | None
+    method_state: Callable[[PyTree], PyTree] = no_client_state
+    divides_by_client_lr: bool = False
 
     def __call__(self, params: PyTree, client_lr: Any, server_lr: Any) -> ServerState:
+        if self.divides_by_client_lr and _checks.is_concrete(client_lr) and not np.any(client_lr):
+            raise ValueError(f"client_lr must be > 0 with this method, which divides by it, got {client_lr}")
         gamma = _checks.param_rate("client_lr", client_lr, params, steps=self.local_steps)
         eta = _checks.param_rate("server_lr", server_lr, params)
         params = jax.tree.map(jnp.array, params)  # a copy: a donated state must not take the caller's arrays along
@@ -40,7 +48,8 @@ class InitServer(NamedTuple):
         if decay_state is not None:
             gamma, eta = decay_state.client_lr, decay_state.server_lr
         server_state = optimizer_init(self.optimizer, eta, params)
-        return ServerState(params, gamma, eta, server_state, decay_state, jnp.zeros((), jnp.int32))
+        start = jnp.zeros((), jnp.int32)
+        return ServerState(params, gamma, eta, server_state, decay_state, start, self.method_state(params))
 
 
 class ServerUpdate(NamedTuple):

@@ -81,6 +81,8 @@ def describe(name: str, value: Any) -> dict[str, str]:
 
 def _text(value: Any, parents: tuple[int, ...]) -> str:
     """Return a value as text; `parents` are the identities of the values that contain it."""
+    if isinstance(value, bytes) and len(value) > MAX_TEXT:
+        return f"{len(value)} bytes#{_checksum(value.hex())}"
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic | np.dtype | type):
         return repr(value)
     if id(value) in parents or len(parents) == MAX_DEPTH:

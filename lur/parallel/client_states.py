@@ -1,7 +1,7 @@
 """The states that clients keep between rounds: one pytree per client of the population, with leading axis N.
 
-They are in device memory where they fit, and otherwise numpy arrays on the host, of which only the rows of a few
-rounds' clients are on the device at a time.
+They are in device memory where they fit, and otherwise on the host, as rows on disk (`lur.parallel.disk_rows`) or as
+numpy arrays that the caller gives. Only the rows of a few rounds' clients are on the device at a time.
 """
 
 from typing import Any
@@ -11,25 +11,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PyTree
 
+from lur.parallel.disk_rows import DiskRows, disk_rows
 from lur.parallel.processes import place_arrays
 
 DEVICE_BYTES = 2**31
 """States that take more memory than this stay on the host."""
+DEVICE_ROWS_BYTES = 2**27
+"""Bytes of states on the host that move to the device at once, if more than one round's states fit."""
 
 
 def repeat_for_clients(client_state: PyTree, N: int) -> PyTree:
-    """Return N clients' states that all start with `client_state`: on the device if they fit, else on the host."""
+    """Return N clients' states that all start with `client_state`: on the device if they fit, else on disk."""
     if fits_device(jax.eval_shape(lambda: client_state), N):
         return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], N, axis=0), client_state)
 
-    def on_host(leaf: Any) -> np.ndarray:
-        row = np.asarray(jnp.asarray(leaf))  # in the dtype that it has on the device
-        rows = np.zeros((N, *row.shape), row.dtype)  # memory that is not touched is not allocated
-        if any(row.tobytes()):  # -0.0 is not zero bytes
-            rows[:] = row
-        return rows
+    def on_disk(leaf: Any) -> DiskRows:
+        return disk_rows(np.asarray(jnp.asarray(leaf)), N)  # in the dtype that it has on the device
 
-    return jax.tree.map(on_host, client_state)
+    return jax.tree.map(on_disk, client_state)
 
 
 def fits_device(client_state: PyTree, count: int) -> bool:
@@ -40,7 +39,7 @@ def fits_device(client_state: PyTree, count: int) -> bool:
 def place_client_states(clients: PyTree, sharding: Any) -> PyTree:
     """Move states to the devices of a sharding (None: the default device) if they fit, else to the host."""
     if not fits_device(clients, 1):
-        return jax.tree.map(np.asarray, clients)
+        return jax.tree.map(lambda leaf: leaf if isinstance(leaf, DiskRows) else np.asarray(leaf), clients)
     return place_arrays(jax.tree.map(jnp.asarray, clients), sharding)
 
 
@@ -51,8 +50,8 @@ def population(clients: PyTree) -> int | None:
 
 
 def is_on_host(clients: PyTree) -> bool:
-    """Return whether the states are numpy arrays on the host."""
-    return any(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(clients))
+    """Return whether the states are on the host, on disk or in memory."""
+    return any(isinstance(leaf, np.ndarray | DiskRows) for leaf in jax.tree.leaves(clients))
 
 
 def check_client_states(clients: PyTree, N: int) -> None:
@@ -79,7 +78,31 @@ def take_rows(clients: PyTree, chosen: Int[np.ndarray, "rounds M"], size: int) -
     return index, rows, np.searchsorted(index, chosen).astype(np.int32)
 
 
-def put_rows(clients: PyTree, index: np.ndarray, rows: PyTree) -> None:
-    """Write the first rows back, in place, as the states of the clients `index`."""
-    for leaf, new in zip(jax.tree.leaves(clients), jax.tree.leaves(rows), strict=True):
-        leaf[index] = np.asarray(new)[: len(index)]
+def put_rows(clients: PyTree, index: np.ndarray, rows: PyTree) -> PyTree:
+    """Return the states with the first rows as those of the clients `index`; numpy arrays are written in place."""
+
+    def put(leaf: Any, new: Any) -> Any:
+        new = np.asarray(new)[: len(index)]
+        if isinstance(leaf, DiskRows):
+            return leaf.with_rows(index, new)
+        leaf[index] = new
+        return leaf
+
+    return jax.tree.map(put, clients, rows)
+
+
+def writable_states(clients: PyTree, in_place: bool) -> PyTree:
+    """Return states on the host to which `put_rows` may write: numpy arrays are copied unless it may do so in place."""
+
+    def writable(leaf: Any) -> Any:
+        if isinstance(leaf, DiskRows):
+            return leaf
+        return np.asarray(leaf) if in_place else np.array(leaf)
+
+    return jax.tree.map(writable, clients)
+
+
+def rounds_of_rows(clients: PyTree, M: int) -> int:
+    """Return for how many rounds of M clients the rows of the states fit on the device, at least 1."""
+    row = sum(leaf.nbytes // max(len(leaf), 1) for leaf in jax.tree.leaves(clients))
+    return max(DEVICE_ROWS_BYTES // (M * max(row, 1)), 1)

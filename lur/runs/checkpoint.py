@@ -8,7 +8,6 @@ A checkpoint is written under a temporary name and renamed when every file is on
 damaged, incomplete or ahead of its logs is skipped, and the one before it is used. Nothing is unpickled.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -19,13 +18,16 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from lur.runs.errors import Damaged, RunError
+from lur.regular_files import kind_of, read_regular
+from lur.runs.errors import Damaged, RunError, excerpt
 from lur.runs.files import (
     Position,
     checksum,
     hash_prefix,
+    json_digest,
     list_files,
     remove_folder,
+    require_descriptors,
     require_disk_space,
     sync_folder,
     write_file,
@@ -73,6 +75,7 @@ def save(folder: Path, round: int, state: PyTree, positions: Mapping[str, Positi
     remove_folder(partial)
     try:
         partial.mkdir(parents=True)
+        require_descriptors(partial)
         leaves = leaves_by_key(jax.device_get(state))
         require_disk_space(partial, sum(np.asarray(value).nbytes for _, value in leaves.values()) + OVERHEAD)
         write_arrays(partial / "state", {key: value for key, (_, value) in leaves.items()})
@@ -84,7 +87,7 @@ def save(folder: Path, round: int, state: PyTree, positions: Mapping[str, Positi
             "logs": {name: position._asdict() for name, position in positions.items()},
             "files": {name: checksum(partial / name) for name in list_files(partial)},
         }
-        write_file(partial / "manifest.json", json.dumps({**manifest, "sha256": digest(manifest)}, indent=1))
+        write_file(partial / "manifest.json", json.dumps({**manifest, "sha256": json_digest(manifest)}, indent=1))
         for path in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
             sync_folder(path)
         remove_folder(final)
@@ -129,13 +132,15 @@ def load(path: Path, logs: Path, like: PyTree) -> Restored:
       Damaged: its files are not as they were written.
       RunError: it is intact, and belongs to another run or another version.
     """
+    if (kind := kind_of(path)) != "a folder":
+        raise Damaged(f"{path}: expected the folder of a checkpoint, found {kind}")
     manifest = read_manifest(path)
     leaves = leaves_by_key(like)
     expected = {key: array_entry(name, value) for key, (name, value) in leaves.items()}
     if manifest["arrays"] != expected:
         raise RunError(f"{path}: {first_mismatch(manifest['arrays'], expected)}")
     check_files(path, manifest["files"])
-    positions = {name: Position(**entry) for name, entry in manifest["logs"].items()}
+    positions = read_positions(path / "manifest.json", manifest["logs"])
     for name, position in positions.items():
         hash_prefix(logs / name, position)
     try:
@@ -151,10 +156,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Return a checkpoint's manifest, its fields verified."""
     file = path / "manifest.json"
     try:
-        if file.stat().st_size > LARGEST_MANIFEST:
-            raise Damaged(f"{file}: expected at most {LARGEST_MANIFEST:,} bytes, found {file.stat().st_size:,}")
-        manifest = json.loads(file.read_bytes())
-        if manifest.pop("sha256") != digest(manifest):
+        manifest = json.loads(read_regular(file, LARGEST_MANIFEST, error=Damaged))
+        if manifest.pop("sha256") != json_digest(manifest):
             raise Damaged(f"{file}: expected the SHA-256 that it records, found another")
         if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
             raise RunError(
@@ -162,6 +165,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
             )
         if manifest["round"] != int(path.name):
             raise Damaged(f"{file}: expected round {int(path.name)}, found {manifest['round']!r}")
+        for name in ("arrays", "logs", "files"):
+            if not isinstance(manifest[name], dict):
+                raise Damaged(f"{file}: expected an object as {name}, found {excerpt(manifest[name])}")
         return manifest
     except FileNotFoundError:
         raise Damaged(f"{file}: expected a manifest, found no such file") from None
@@ -171,9 +177,16 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise Damaged(f"{file}: expected a checkpoint's manifest, {type(error).__name__}: {error}") from None
 
 
-def digest(manifest: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a manifest's content."""
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+def read_positions(file: Path, entries: Mapping[str, Any]) -> dict[str, Position]:
+    """Return the positions of logs that a file records; `Damaged` is raised unless they are such."""
+    positions = {}
+    for name, entry in entries.items():
+        fields = entry if isinstance(entry, dict) else {}
+        size, sha256 = fields.get("bytes"), fields.get("sha256")
+        if Path(name).name != name or type(size) is not int or size < 0 or not isinstance(sha256, str):
+            raise Damaged(f"{file}: expected the position of a log, found {excerpt(name)}: {excerpt(entry)}")
+        positions[name] = Position(size, sha256)
+    return positions
 
 
 def first_mismatch(stored: Any, expected: Mapping[str, Any]) -> str:
@@ -192,11 +205,12 @@ def check_files(path: Path, entries: Mapping[str, Any]) -> None:
         name = different[0]
         raise Damaged(f"{path / name}: " + ("expected no such file" if name in present else "the file is missing"))
     for name, entry in entries.items():
-        size = (path / name).stat().st_size
-        if size != entry["bytes"]:
-            raise Damaged(f"{path / name}: expected {entry['bytes']:,} bytes, found {size:,}")
-        if checksum(path / name) != entry:
-            raise Damaged(f"{path / name}: expected SHA-256 {entry['sha256'][:12]}..., found another")
+        found = checksum(path / name)
+        if found != entry:
+            fields = entry if isinstance(entry, dict) else {}
+            if found["bytes"] != fields.get("bytes"):
+                raise Damaged(f"{path / name}: expected {fields.get('bytes')} bytes, found {found['bytes']}")
+            raise Damaged(f"{path / name}: expected SHA-256 {str(fields.get('sha256'))[:12]}..., found another")
 
 
 def leaves_by_key(tree: PyTree) -> dict[str, tuple[str, Any]]:
@@ -211,7 +225,7 @@ def array_entry(path: str, value: Any) -> dict[str, Any]:
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
-    """Return the folders of a run's checkpoints, oldest first."""
+    """Return the paths of a run's checkpoints, oldest first. One that is no folder is no intact checkpoint."""
     if not folder.is_dir():
         return []
     return sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))

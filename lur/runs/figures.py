@@ -3,46 +3,63 @@
     figures/run.svg, run.png        of `lur train`: loss, norm of the update, rates
     figures/sweep.svg, sweep.png    of `lur sweep`, `tune` and `decay`: loss of every cell, the best in colour
 
-The commands draw them when a run ends, and again when it is extended.
+The commands draw them when a run ends, and again when it is extended. The folder is locked while it is read and while
+the figures are written, not while they are drawn: a second start of a finished run need not wait for the drawing.
 """
 
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lur import plots
+from lur.regular_files import read_regular
 from lur.runs import folder
+from lur.runs.errors import Locked, RunError
+from lur.runs.files import write_file
 from lur.runs.reader import RunRecord, block_statistics, read_run
-from lur.runs.sweep_results import SweepResults, read_sweep
+from lur.runs.sweep_results import SweepResults, mean_loss, read_sweep
 
 FOLDER = "figures"
 MAX_POINTS = 2000
 NUM_BLOCKS = 20
-MAX_RATE = 1e300
-"""Largest learning rate that an axis can show."""
+MAX_NUMBER = 1e300
+"""Largest number that an axis can show: matplotlib computes with several times the range of what it draws."""
+LEAST_RATE = 1e-12
+"""Smallest rate that an axis tells from 0, relative to the largest one."""
 
 
 def save_figures(path: Path) -> None:
-    """Draw the run of a folder into the folder, in place of earlier figures. A run without rounds has no figure."""
-    if folder.read_run_info(path).get("kind") == "sweep":
-        name, figure = "sweep", sweep_figure(read_sweep(path))
-    else:
-        name, figure = "run", run_figure(read_run(path))
-    if figure is None:
-        return
-    partial = path / f"{FOLDER}.partial"
+    """Draw the run of a folder into the folder, in place of earlier figures. A run without rounds has no figure.
+
+    If another process has gone on with the run, nothing is written: that process draws when the run ends.
+    """
     try:
-        files = plots.save(figure, partial, name)
-        (path / FOLDER).mkdir(exist_ok=True)
-        for file in files:
-            file.rename(path / FOLDER / file.name)
+        with folder.lock_folder(path):
+            ended = _ending(path)
+            is_sweep = folder.read_run_info(path).get("kind") == "sweep"
+            figure = sweep_figure(read_sweep(path)) if is_sweep else run_figure(read_run(path))
+        if figure is None:
+            return
+        content = plots.render(figure)
+        with folder.lock_folder(path):
+            if _ending(path) == ended:
+                (path / FOLDER).mkdir(exist_ok=True)
+                for suffix, part in zip(("svg", "png"), content, strict=True):
+                    write_file(path / FOLDER / f"{'sweep' if is_sweep else 'run'}.{suffix}", part)
+    except Locked:
+        return
     except OSError as error:
         raise OSError(
             f"{error}; {path} lacks only its figures: fix the problem and run the same command again"
         ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _ending(path: Path) -> bytes:
+    """The content of result.json; empty if there is none."""
+    file = path / "result.json"
+    return read_regular(file, folder.MAX_FILE_BYTES, error=RunError) if file.exists() else b""
 
 
 def run_figure(record: RunRecord) -> Any | None:
@@ -60,16 +77,18 @@ def run_figure(record: RunRecord) -> Any | None:
     losses.set(xlabel="round", ylabel="loss")
     losses.legend()
     blocks = block_statistics(record.rounds, size=max(1, len(rounds) // NUM_BLOCKS))
-    norms.errorbar([b.last for b in blocks], [b.mean for b in blocks], [b.spread for b in blocks], capsize=2)
+    shown = [(b.last, _finite_or_nan(b.mean), _finite_or_nan(b.spread)) for b in blocks]
+    norms.errorbar(*([entry[k] for entry in shown] for k in range(3)), capsize=2)
     norms.set(xlabel="round", ylabel=r"$\|q_t\|$")
     plotted: list[float] = []
     for name, label, style in (("client_lr", r"$\gamma_t$", "-"), ("server_lr", r"$\eta_t$", "--")):
         values = [line[name] for line in record.rounds[::step]]
         if all(isinstance(value, int | float) for value in values):
+            values = [_finite_or_nan(value) for value in values]
             rates.step(rounds[::step], values, where="post", linestyle=style, label=label)
             plotted += values
-    if positive := [value for value in plotted if 0 < value < MAX_RATE]:
-        rates.set_yscale("symlog", linthresh=min(positive))
+    if positive := [value for value in plotted if value > 0]:
+        rates.set_yscale("symlog", linthresh=max(min(positive), LEAST_RATE * max(positive)))
         rates.set_ylim(0, 3 * max(positive))
     rates.set(xlabel="round")
     rates.legend()
@@ -83,12 +102,13 @@ def sweep_figure(results: SweepResults) -> Any | None:
         return None
     figure, axis = plots.panels(1)
     window = results.window
-    for k, cell in enumerate(sorted(alive, key=lambda cell: cell.loss[-min(len(cell.loss), window) :].mean())):
+    for k, cell in enumerate(sorted(alive, key=lambda cell: mean_loss(cell, window))):
         colour = plots.COLOURS[k] if k < len(plots.COLOURS) else "#bbbbbb"
         name = rf"$\gamma$ {cell.gamma:g}, $\eta$ {cell.eta:.3g}" if k < len(plots.COLOURS) else None
         step = max(1, len(cell.loss) // MAX_POINTS)
         rounds = range(1, len(cell.loss) + 1, step)
-        axis.plot(rounds, cell.loss[::step], color=colour, label=name, zorder=-k, linewidth=1)
+        losses = np.where(np.abs(cell.loss) < MAX_NUMBER, cell.loss, np.nan)[::step]
+        axis.plot(rounds, losses, color=colour, label=name, zorder=-k, linewidth=1)
     axis.set(xlabel="round", ylabel="loss of the round's clients", yscale="log")
     axis.legend(fontsize=6)
     return figure
@@ -97,4 +117,4 @@ def sweep_figure(results: SweepResults) -> Any | None:
 def _finite_or_nan(value: Any) -> float:
     """A number of a log for a plot, where nan leaves a gap."""
     number = float(value)
-    return number if math.isfinite(number) else math.nan
+    return number if abs(number) < MAX_NUMBER else math.nan

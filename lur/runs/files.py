@@ -1,5 +1,8 @@
 """Durable files: small files that are complete or absent, and logs of JSON lines that grow.
 
+Only regular files are read or changed: a symbolic link, a pipe or a device in the place of one is an error
+(`lur.regular_files`).
+
 A log has one object per line, complete lines only, and is readable while it grows. It knows how many bytes it has and
 their SHA-256. A checkpoint records both (`Position`), and a run that resumes cuts its logs back to them: no line is
 lost, repeated or left incomplete.
@@ -20,7 +23,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lur.runs.errors import Damaged
+from lur.regular_files import create_new, kind_of, open_in_place, open_regular
+from lur.runs.errors import Damaged, RunError
+
+MAX_LINE_BYTES = 2**26
+SPARE_DESCRIPTORS = 16
+"""Files that orbax may have open at once, and some more."""
 
 
 class Position(NamedTuple):
@@ -51,7 +59,7 @@ class Log:
         self.path = path
         self.hash = hash_prefix(path, position) if position.bytes else hashlib.sha256()
         self.bytes = position.bytes
-        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self.descriptor = open_in_place(path, error=RunError)
         os.ftruncate(self.descriptor, self.bytes)
         os.lseek(self.descriptor, self.bytes, os.SEEK_SET)
 
@@ -83,8 +91,8 @@ def hash_prefix(path: Path, position: Position) -> Any:
     """The running SHA-256 of a log up to a position. Raises `Damaged` if the log has other bytes there."""
     hash = hashlib.sha256()
     missing = position.bytes
-    if missing and path.exists():
-        with path.open("rb") as file:
+    if missing and kind_of(path) is not None:
+        with open_regular(path, error=Damaged) as file:
             while missing and (part := file.read(min(missing, 2**20))):
                 hash.update(part)
                 missing -= len(part)
@@ -121,11 +129,13 @@ def to_json(value: Any) -> Any:
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a log, which may still grow. An incomplete last line is ignored; a missing file has no lines."""
     try:
-        file = path.open("rb")
+        file = open_regular(path, error=Damaged)
     except FileNotFoundError:
         return
     with file:
-        for k, content in enumerate(file, start=1):
+        for k, content in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), start=1):
+            if len(content) == MAX_LINE_BYTES:
+                raise Damaged(f"{path}, line {k}: expected a line of less than {MAX_LINE_BYTES:,} bytes, found more")
             if not content.endswith(b"\n"):
                 return
             try:
@@ -138,25 +148,30 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder, if it exists. It is renamed first, so that a half-removed folder never looks complete."""
-    if not path.exists():
+    """Remove a folder, or whatever has its name. It is renamed first, so that half of a folder never looks complete."""
+    kind = kind_of(path)
+    if kind is None:
+        return
+    if kind != "a folder":
+        path.unlink()
         return
     if path.suffix != ".partial":
         renamed = path.with_name(f"{path.name}.going.partial")
-        shutil.rmtree(renamed, ignore_errors=True)
+        remove_folder(renamed)
         path = path.rename(renamed)
     shutil.rmtree(path)
 
 
 def list_files(folder: Path) -> list[str]:
-    """The relative paths of all files below a folder. Symbolic links are refused."""
+    """The relative paths of all files below a folder. Symbolic links, pipes and devices are refused."""
     files = []
     for parent, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             path = Path(parent, name)
-            if path.is_symlink():
-                raise Damaged(f"{path}: expected a file or a folder, found a symbolic link")
-            if not path.is_dir():
+            kind = kind_of(path)
+            if kind not in ("a file", "a folder"):
+                raise Damaged(f"{path}: expected a file or a folder, found {kind}")
+            if kind == "a file":
                 files.append(path.relative_to(folder).as_posix())
     return sorted(files)
 
@@ -180,20 +195,41 @@ def require_disk_space(folder: Path, size: int) -> None:
         path.unlink()
 
 
+def require_descriptors(folder: Path) -> None:
+    """Raise an OSError unless this process may open `SPARE_DESCRIPTORS` more files.
+
+    The event loop that orbax makes would fail with less clear errors.
+    """
+    opened = []
+    try:
+        for _ in range(SPARE_DESCRIPTORS):
+            opened.append(os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        needed = f"{SPARE_DESCRIPTORS} more files are needed for a checkpoint; raise the limit, see `ulimit -n`"
+        raise OSError(error.errno, f"{error.strerror} ({needed})", str(folder)) from error
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
 def checksum(path: Path) -> dict[str, Any]:
     """The size and SHA-256 of a file, which is on the disk when this returns."""
-    with path.open("rb") as file:
+    with open_regular(path, error=Damaged) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
         return {"bytes": os.fstat(file.fileno()).st_size, "sha256": digest}
 
 
-def write_file(path: Path, content: str) -> None:
-    """Write a small text file atomically; it is on the disk when this returns."""
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a small file atomically, in place of whatever had its name; it is on the disk when this returns."""
     partial = path.with_name(f"{path.name}.partial")
+    encoded = content.encode() if isinstance(content, str) else content
     try:
-        with partial.open("wb", buffering=0) as file:
-            remaining = memoryview(content.encode())
+        remove_folder(partial)
+        with create_new(partial) as file:
+            remaining = memoryview(encoded)
             while remaining:
                 remaining = remaining[file.write(remaining) or 0 :]
             os.fsync(file.fileno())
@@ -202,6 +238,11 @@ def write_file(path: Path, content: str) -> None:
         partial.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
     sync_folder(path.parent)
+
+
+def json_digest(content: Mapping[str, Any]) -> str:
+    """The SHA-256 of an object of JSON, whatever the order of its names."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def sync_folder(path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from lur.runs import folder
-from lur.runs.errors import Damaged
+from lur.runs.errors import Damaged, excerpt
 from lur.runs.files import read_lines
 
 RunStatus = Literal["running", "finished", "diverged", "stopped"]
@@ -17,6 +17,8 @@ NUMERIC_FIELDS = {
 }
 """The logs of a run, and the fields of their lines that must be numbers."""
 MAX_ROUND = 2**31
+LARGE = 1e150
+"""The square of a larger number may be infinite."""
 
 
 class RunRecord(NamedTuple):
@@ -47,23 +49,20 @@ class RunRecord(NamedTuple):
 
 def read_run(path: Path) -> RunRecord:
     """Read a run folder, as far as the run has come."""
-    from lur.training.configuration import read_toml
+    from lur.runs.kept_config import read_kept_config
 
+    config = read_kept_config(path)
     info = folder.read_run_info(path)
-    result = folder.read_json(path / "result.json") if (path / "result.json").exists() else None
-    if folder.is_locked(path):
-        state: RunStatus = "running"
-    elif result is None:
-        state = "stopped"
-    else:
-        state = "diverged" if result.get("state") == "diverged" else "finished"
+    is_running = folder.is_locked(path)
+    result = folder.read_result(path, check_logs=not is_running)
+    state: RunStatus = "running" if is_running else "stopped" if result is None else result["state"]
     return RunRecord(
         path,
         str(info.get("kind")),
         state,
         None if result is None else result.get("why"),
-        read_toml(path / "config.toml"),
-        folder.read_json(path / "environment.json"),
+        config,
+        folder.read_environment(path),
         *([*_checked_lines(path / name, fields)] for name, fields in NUMERIC_FIELDS.items()),
     )
 
@@ -105,8 +104,12 @@ def block_statistics(rounds: Iterable[Mapping[str, Any]], name: str = "update_no
     blocks = []
     for k, values in sorted(values_by_block.items()):
         if values:
-            mean = math.fsum(values) / len(values)
-            spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+            largest = max(map(abs, values))
+            scale = 2.0 ** (math.frexp(largest)[1] - 1) if largest > LARGE else 1.0  # no sum of squares overflows
+            scaled = [value / scale for value in values]
+            mean = math.fsum(scaled) / len(values)
+            spread = scale * math.sqrt(math.fsum((value - mean) ** 2 for value in scaled) / len(values))
+            mean *= scale
             blocks.append(Block(k * size + 1, (k + 1) * size, mean, spread, len(values)))
     return blocks
 
@@ -116,16 +119,16 @@ def _checked_lines(path: Path, numeric: Iterable[str]) -> Iterator[dict[str, Any
     for k, line in enumerate(read_lines(path), start=1):
         t = line.get("round")
         if not isinstance(t, int) or isinstance(t, bool) or not 0 <= t < MAX_ROUND:
-            raise Damaged(f"{path}, line {k}: expected a round from 0 to 2^31 - 1, found {str(t)[:80]!r}")
+            raise Damaged(f"{path}, line {k}: expected a round from 0 to 2^31 - 1, found {excerpt(t)}")
         for name in numeric:
             value = line.get(name)
             for number in value if isinstance(value, list) and name == "client_lr" else [value]:
-                if not _is_number(number):
-                    raise Damaged(f"{path}, line {k}: expected a number as {name}, found {str(number)[:80]!r}")
+                if not is_number(number):
+                    raise Damaged(f"{path}, line {k}: expected a number as {name}, found {excerpt(number)}")
         yield line
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Whether a value of a log is a number, finite or not, that a float can hold."""
     if isinstance(value, int) and not isinstance(value, bool):
         return abs(value) < 2**1000

@@ -6,15 +6,16 @@ It shows what a folder holds so far: a run of `lur train`, a sweep, or the outpu
 import base64
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from lur.regular_files import kind_of, read_regular
 from lur.runs import folder
-from lur.runs.errors import RunError
+from lur.runs.errors import RunError, excerpt
 from lur.runs.figures import run_figure, sweep_figure
-from lur.runs.reader import read_run
+from lur.runs.reader import MAX_ROUND, read_run
 from lur.runs.sweep_results import final_loss, format_rate, read_sweep, tune_server_lr
 
 STYLE = """
@@ -32,21 +33,30 @@ VERDICTS = {True: ("yes", "agrees"), False: ("no", "disagrees"), None: ("open", 
 
 def report_page(paths: Sequence[Path]) -> str:
     """The report of some folders, as HTML."""
-    body = "".join(_section(path) for path in paths)
+    body = "".join(map(_checked_section, paths))
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-    return (
+    page = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f"<title>lur: report</title>\n<style>{STYLE}</style>\n</head>\n"
         f"<body>\n<h1>lur: report</h1>\n{body}</body>\n</html>\n"
     )
+    return page.encode("utf-8", "replace").decode()  # JSON can hold halves of surrogate pairs
+
+
+def _checked_section(path: Path) -> str:
+    """The report of one folder. How many levels Python's printer goes down depends on its version."""
+    try:
+        return _section(path)
+    except RecursionError:
+        raise RunError(f"{path}: expected JSON of a few levels, found a value that is nested more deeply") from None
 
 
 def _section(path: Path) -> str:
     """The report of one folder."""
     if not path.is_dir():
         raise RunError(f"{path}: expected the folder of a run, a sweep or `lur reproduce`, found no such folder")
-    if (path / "run.json").exists():
+    if kind_of(path / "run.json") is not None:
         kind = folder.read_run_info(path).get("kind")
         return _sweep_section(path) if kind == "sweep" else _train_section(path)
     records = [*path.glob("fig*.json"), *path.glob("table*.json")]
@@ -64,10 +74,11 @@ def _figure_order(path: Path) -> tuple[str, int]:
 def _train_section(path: Path) -> str:
     """A run of `lur train`, as far as it has come."""
     record = read_run(path)
+    text = _config_and_environment(path, record.environment)
     done = record.rounds[-1]["round"] if record.rounds else 0
     asked = record.config.get("rounds", 0)
-    if not isinstance(asked, int):
-        raise RunError(f"{path / 'config.toml'}: expected an integer as rounds, found {str(asked)[:80]!r}")
+    if type(asked) is not int or not 0 <= asked < MAX_ROUND:
+        raise RunError(f"{path / 'config.toml'}: expected an integer as rounds, found {excerpt(asked)}")
     why = f": {escape(str(record.why))}" if record.why else ""
     parts = [f"<h2>{escape(path.name)}</h2><p>{escape(record.state)} after {done:,} of {asked:,} rounds{why}</p>"]
     figure = run_figure(record)
@@ -77,7 +88,7 @@ def _train_section(path: Path) -> str:
         names = [name for name in ("round", "f", "accuracy") if name in record.evaluations[-1]]
         rows = [[_format_value(line.get(name)) for name in names] for line in record.evaluations[-10:]]
         parts.append(_table(names, rows))
-    return "".join(parts) + _config_and_environment(path, record.environment)
+    return "".join(parts) + text
 
 
 def _sweep_section(path: Path) -> str:
@@ -132,34 +143,61 @@ def _reproduced_section(path: Path, records: Sequence[Path]) -> str:
     """The output of `lur reproduce`: each figure with its verdicts."""
     parts = [f"<h2>{escape(path.name)}</h2>"]
     entries = [(record, folder.read_json(record)) for record in records]
-    verdicts = [v for _, entry in entries for v in entry.get("verdicts", []) if isinstance(v, dict)]
-    counts = [sum(v.get("agrees") is value for v in verdicts) for value in (True, False, None)]
+    verdicts = {record: _verdicts(record, entry) for record, entry in entries}
+    found = [verdict.get("agrees") for entry in verdicts.values() for verdict in entry]
+    counts = [sum(agrees is value for agrees in found) for value in (True, False, None)]
     parts.append(f"<p>{counts[0]} statements of the paper agree, {counts[1]} disagree, {counts[2]} are undecided.</p>")
     for record, entry in entries:
         title = str(entry.get("title", "")).replace("$", "").replace("\\", "")  # without the marks of formulas
         parts.append(f"<h3>{escape(str(entry.get('name', record.stem)))}: {escape(title)}</h3>")
-        rounds = entry.get("rounds", {})
-        data = "; ".join(f"{task}: {what}, {rounds.get(task)} rounds" for task, what in entry.get("data", {}).items())
-        parts.append(f"<p>Scale {escape(str(entry.get('scale')))}. {escape(data)}</p>")
+        rounds, data = (_object(record, entry, name) for name in ("rounds", "data"))
+        texts = "; ".join(f"{task}: {what}, {rounds.get(task)} rounds" for task, what in data.items())
+        parts.append(f"<p>Scale {escape(str(entry.get('scale')))}. {escape(texts)}</p>")
         png, svg, table = (record.with_suffix(suffix) for suffix in (".png", ".svg", ".csv"))
-        if png.exists():
-            parts.append(_embed_image(png.read_bytes(), "png", record.stem))
-        elif svg.exists():
-            parts.append(_embed_image(svg.read_bytes(), "svg+xml", record.stem))
-        elif table.exists():
-            rows = [line.split(",") for line in table.read_text().splitlines()[:40]]
+        if kind_of(png) is not None:
+            parts.append(_embed_image(_read(png), "png", record.stem))
+        elif kind_of(svg) is not None:
+            parts.append(_embed_image(_read(svg), "svg+xml", record.stem))
+        elif kind_of(table) is not None:
+            rows = [line.split(",") for line in _read(table).decode("utf-8", "replace").splitlines()[:40]]
             parts.append(_table(rows[0], rows[1:]) if rows else "")
-        parts.append(_verdict_table(entry.get("verdicts", [])))
-    environment = entries[-1][1].get("environment", {})
+        parts.append(_verdict_table(verdicts[record]))
+    last, entry = entries[-1]
+    environment = _object(last, entry, "environment")
     parts.append(f"<h3>Environment</h3><pre>{escape(json.dumps(environment, indent=1))}</pre>")
     return "".join(parts)
 
 
-def _verdict_table(verdicts: Iterable[Any]) -> str:
+def _object(file: Path, entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object in a field of a record; an empty one if the field is missing."""
+    value = entry.get(name, {})
+    if not isinstance(value, dict):
+        raise RunError(f"{file}: expected an object as {name}, found {excerpt(value)}")
+    return value
+
+
+def _verdicts(file: Path, entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The verdicts of a record."""
+    verdicts = entry.get("verdicts", [])
+    if not isinstance(verdicts, list):
+        raise RunError(f"{file}: expected a list as verdicts, found {excerpt(verdicts)}")
+    for verdict in verdicts:
+        agrees = verdict.get("agrees") if isinstance(verdict, dict) else "no verdict"
+        if not (agrees is None or isinstance(agrees, bool)):
+            raise RunError(f"{file}: expected a verdict that agrees, disagrees or is null, found {excerpt(verdict)}")
+    return verdicts
+
+
+def _read(file: Path) -> bytes:
+    """The content of a figure or a table."""
+    return read_regular(file, folder.MAX_FILE_BYTES, error=RunError)
+
+
+def _verdict_table(verdicts: Iterable[Mapping[str, Any]]) -> str:
     """The statements of the paper, what was observed, and whether they agree."""
     rows = []
     for verdict in verdicts:
-        css_class, word = VERDICTS.get(verdict.get("agrees"), VERDICTS[None])
+        css_class, word = VERDICTS[verdict.get("agrees")]
         cells = "".join(f"<td>{escape(str(verdict.get(key)))}</td>" for key in ("task", "paper", "shows"))
         rows.append(f'<tr>{cells}<td class="{css_class}">{word}</td></tr>')
     if not rows:
@@ -168,9 +206,9 @@ def _verdict_table(verdicts: Iterable[Any]) -> str:
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
 
-def _config_and_environment(path: Path, environment: dict[str, Any]) -> str:
+def _config_and_environment(path: Path, environment: Mapping[str, Any]) -> str:
     """The configuration and environment of a run folder."""
-    config = (path / "config.toml").read_text("utf-8", "replace")
+    config = _read(path / "config.toml").decode("utf-8", "replace")
     return (
         f"<h3>Configuration</h3><pre>{escape(config)}</pre>"
         f"<h3>Environment</h3><pre>{escape(json.dumps(environment, indent=1))}</pre>"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from jaxtyping import PyTree
 
 from lur.runs import checkpoint
-from lur.runs.files import START, Log
+from lur.runs.files import START, Log, Position, require_descriptors
 from lur.training.loop import StopRequest
 
 LogLines = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -62,9 +62,12 @@ class RunWriter:
     def save(self, state: PyTree) -> None:
         """Write a checkpoint of the current round, unless there is one."""
         if self.saved_round != self.round:
-            positions = {name: log.sync() for name, log in self.logs.items()}
-            checkpoint.save(self.path / "checkpoints", self.round, state, positions)
+            checkpoint.save(self.path / "checkpoints", self.round, state, self.positions())
             self.saved_round = self.round
+
+    def positions(self) -> dict[str, Position]:
+        """Wait until all lines are on the disk, and return where each log ends."""
+        return {name: log.sync() for name, log in self.logs.items()}
 
     def close(self) -> None:
         """Close the logs."""
@@ -87,6 +90,7 @@ def open_writer(
     Returns:
       A context manager of the writer and the state to continue from.
     """
+    require_descriptors(path)
     has_checkpoints = (path / "checkpoints").exists()
     restored = checkpoint.restore(path / "checkpoints", path, initial_state, notify) if has_checkpoints else None
     writer = RunWriter(path, log_names, restored)

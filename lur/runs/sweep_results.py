@@ -8,18 +8,22 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lur.runs import folder
+from lur.runs.errors import Damaged, excerpt
 from lur.runs.files import read_lines
+from lur.runs.reader import is_number
 from lur.runs.sweep_run import read_sweep_config
 from lur.training.sweep_plan import SweepConfig
 
 FINAL_ROUNDS = 100
+LARGE = 1e300
+"""The sum of larger losses may be infinite."""
 TRAINED_SHARE = 0.95
 """A cell has trained if its final loss is below this share of its first loss."""
 
@@ -80,16 +84,17 @@ def read_sweep(path: Path) -> SweepResults:
     """Read the folder of a sweep that is finished, still going, or was killed."""
     sweep = read_sweep_config(path)
     count = len(sweep.cells)
+    result = folder.read_result(path, check_logs=not folder.is_locked(path))
     columns: list[dict[str, list[float]]] = [{"loss": [], "update_norm": [], "client_lr": []} for _ in range(count)]
     evaluations: list[list[tuple[int, float, float]]] = [[] for _ in range(count)]
     diverged: dict[int, tuple[int, str]] = {}
-    for line in read_lines(path / "log.jsonl"):
+    for line in _checked_lines(path / "log.jsonl", count, ("loss", "update_norm"), ("client_lr",)):
         for k, cell in enumerate(line["cells"]):
             for name, values in columns[cell].items():
                 if name in line:
                     values.append(float(line[name][k]))
         diverged |= {int(cell): (line["round"], why) for cell, why in line.get("diverged", {}).items()}
-    for line in read_lines(path / "evaluation.jsonl"):
+    for line in _checked_lines(path / "evaluation.jsonl", count, ("f",), ("accuracy",)):
         for k, cell in enumerate(line["cells"]):
             accuracy = float(line["accuracy"][k]) if "accuracy" in line else math.nan
             evaluations[cell].append((line["round"], float(line["f"][k]), accuracy))
@@ -106,8 +111,36 @@ def read_sweep(path: Path) -> SweepResults:
         )
         for k in range(count)
     )
-    environment = folder.read_json(path / "environment.json")
-    return SweepResults(path, sweep, (path / "result.json").exists(), environment, cells)
+    return SweepResults(path, sweep, result is not None, folder.read_environment(path), cells)
+
+
+def _checked_lines(path: Path, cells: int, numbers: Sequence[str], optional: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The lines of a sweep's log: `Damaged` is raised unless they have a number for each of their cells.
+
+    Args:
+      path: the log.
+      cells: number of cells in the sweep.
+      numbers: fields with a number for each cell.
+      optional: further such fields, which a line may lack.
+    """
+    for k, line in enumerate(read_lines(path), start=1):
+        present, why = line.get("cells"), line.get("diverged", {})
+        fields = [*numbers, *(name for name in optional if name in line)]
+        is_sound = (
+            type(line.get("round")) is int
+            and isinstance(present, list)
+            and all(type(cell) is int and 0 <= cell < cells for cell in present)
+            and all(isinstance(line.get(name), list) and len(line[name]) == len(present) for name in fields)
+            and all(is_number(value) for name in fields for value in line[name])
+            and isinstance(why, dict)
+            and all(cell.isdecimal() and len(cell) < 10 and int(cell) < cells for cell in why)
+            and all(isinstance(reason, str) for reason in why.values())
+        )
+        if not is_sound:
+            raise Damaged(
+                f"{path}, line {k}: expected {', '.join(fields)} of cells below {cells}, found {excerpt(line)}"
+            )
+        yield line
 
 
 def final_loss(cell: CellResult, rounds: int) -> float:
@@ -119,7 +152,13 @@ def final_loss(cell: CellResult, rounds: int) -> float:
     """
     if cell.diverged or len(cell.loss) < rounds:
         return math.nan
-    return float(cell.loss[-final_window(rounds) :].mean())
+    return mean_loss(cell, final_window(rounds))
+
+
+def mean_loss(cell: CellResult, window: int) -> float:
+    """The mean loss over the last rounds of a cell, at most `window` of them."""
+    losses = cell.loss[-window:]
+    return float((losses / len(losses)).sum()) if np.abs(losses).max() > LARGE else float(losses.mean())
 
 
 def has_trained(cell: CellResult, rounds: int) -> bool:

@@ -16,7 +16,6 @@ Groups run one after another; a checkpoint holds the group that runs. The number
 all groups.
 """
 
-import json
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -26,8 +25,9 @@ import jax
 
 from lur.runs import folder
 from lur.runs.environment import environment
-from lur.runs.errors import RunError
-from lur.runs.files import read_lines, to_json, write_file
+from lur.runs.errors import Damaged, RunError
+from lur.runs.files import read_lines, to_json
+from lur.runs.kept_config import read_kept_config, update_kept_config
 from lur.runs.run_writer import RunWriter, Segment, open_writer, record_segments
 from lur.training.configuration import config_changes, config_from_values, read_toml, to_toml
 from lur.training.loop import ChunkSize, StopRequest
@@ -68,9 +68,13 @@ def sweep_in_folder(
             plan = _with_first_group_size(path, plan)
         here = environment(layout=str(plan.layout), cells_at_once=plan.cells_per_group)
         _create_or_check(path, plan, here, resuming)
-        if (path / "result.json").exists():
-            notify(f"{path}: finished; nothing to do")
-            return
+        try:
+            if folder.read_result(path, check_logs=True) is not None:
+                notify(f"{path}: finished; nothing to do")
+                return
+        except Damaged as error:
+            notify(f"{error}; the sweep goes on from its last intact checkpoint")
+        (path / "result.json").unlink(missing_ok=True)
         notify(f"{path}: {plan.reason}")
         with open_writer(path, LOGS, initial_position(plan, 0), notify) as (writer, position):
             position = SweepPosition(*position)
@@ -90,8 +94,7 @@ def sweep_in_folder(
 
 def read_sweep_config(path: Path) -> SweepConfig:
     """The sweep of a run folder."""
-    folder.read_run_info(path, KIND)
-    return read_sweep_toml(path / "config.toml")
+    return _sweep_from_values(read_kept_config(path, KIND), path / "config.toml")
 
 
 def sweep_to_toml(sweep: SweepConfig) -> str:
@@ -103,21 +106,28 @@ def sweep_to_toml(sweep: SweepConfig) -> str:
 
 def read_sweep_toml(path: Path) -> SweepConfig:
     """The sweep in a TOML file."""
-    values = read_toml(path)
+    return _sweep_from_values(read_toml(path), path)
+
+
+def _sweep_from_values(values: dict[str, Any], path: Path) -> SweepConfig:
+    """The sweep of a configuration's values; `path` is their file, for messages."""
+    values = {**values}
     rates = values.pop("sweep", None)
     if not isinstance(rates, dict) or not {"client_lr", "server_lr", "tied"} >= set(rates) >= {"client_lr"}:
         raise RunError(f"{path}: expected a table [sweep] with client_lr, server_lr and tied, found {rates!r}")
     try:
         lists = {name: tuple(rates.get(name, ())) for name in ("client_lr", "server_lr")}
         return SweepConfig(config_from_values(values, str(path)), **lists, tied=bool(rates.get("tied", False)))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise RunError(f"{path}: {error}") from None
 
 
 def _with_first_group_size(path: Path, plan: SweepPlan) -> SweepPlan:
     """The plan with the group size that the sweep began with: its checkpoints have that size, so it must not change."""
-    size = folder.read_json(path / "environment.json").get("begun", {}).get("cells_at_once")
-    if not isinstance(size, int) or size < 1 or size == plan.cells_per_group:
+    size = folder.read_run_info(path).get("cells_at_once")
+    if size is None:  # earlier versions of lur kept it in environment.json only
+        size = folder.read_environment(path)["begun"].get("cells_at_once")
+    if type(size) is not int or not 1 <= size <= len(plan.sweep.cells) or size == plan.cells_per_group:
         return plan
     return plan._replace(cells_per_group=size, reason=f"groups of {size}, as the sweep began")
 
@@ -126,7 +136,7 @@ def _create_or_check(path: Path, plan: SweepPlan, here: dict[str, Any], resuming
     """Create a sweep in the locked folder, or check that the sweep there is this one."""
     sweep, data = plan.sweep, folder.data_digest(plan.experiment.task.store)
     if not resuming:
-        folder.create_run(path, KIND, sweep_to_toml(sweep), here, data)
+        folder.create_run(path, KIND, sweep_to_toml(sweep), here, data, cells_at_once=plan.cells_per_group)
         return
     kept = read_sweep_config(path)
     changes = config_changes(kept.run, sweep.run)
@@ -139,6 +149,7 @@ def _create_or_check(path: Path, plan: SweepPlan, here: dict[str, Any], resuming
     if changes:
         raise RunError(f"{path}: expected the configuration that the run began with, got {'; '.join(changes)}")
     folder.check_data(path, data)
+    update_kept_config(path, sweep_to_toml(sweep))
 
 
 def _record_sweep(
@@ -161,7 +172,7 @@ def _record_sweep(
     position = start if progress is None else progress.position
     in_last_group = int(position.group) == len(plan.groups) - 1
     if in_last_group and (int(position.round) == config.rounds or not position.alive.any()):
-        write_file(writer.path / "result.json", json.dumps(_result(writer.path, plan.sweep), indent=1) + "\n")
+        folder.write_result(writer.path, _result(writer.path, plan.sweep), writer.positions())
 
 
 def _segment(progress: SweepProgress, plan: SweepPlan) -> Segment:

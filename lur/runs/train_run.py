@@ -13,7 +13,6 @@ A run resumes if the configuration is the one it began with. The number of round
 finished or not: the numbers are those of a run that was as long from the start.
 """
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,9 +27,17 @@ from lur.parallel import processes
 from lur.runs import checkpoint, folder
 from lur.runs.environment import environment
 from lur.runs.errors import Damaged, RunError
-from lur.runs.files import read_lines, to_json, write_file
+from lur.runs.files import read_lines, to_json
+from lur.runs.kept_config import read_kept_config, update_kept_config
 from lur.runs.run_writer import RunWriter, Segment, open_writer, record_segments
-from lur.training.configuration import MAY_CHANGE, ResolvedRun, RunConfig, config_changes, read_config, to_toml
+from lur.training.configuration import (
+    MAY_CHANGE,
+    ResolvedRun,
+    RunConfig,
+    config_changes,
+    config_from_values,
+    to_toml,
+)
 from lur.training.evaluation import Evaluation, evaluate
 from lur.training.experiment import Experiment, check_processes, initial_state
 from lur.training.loop import ChunkSize, Progress, StopRequest, divergence_reason, is_evaluation_due, train
@@ -83,8 +90,8 @@ def train_in_folder(
     with folder.lock_folder(path):
         here = environment(layout=str(experiment.layout))
         resuming = _create_or_check(path, experiment, here)
-        if resuming and _has_ended(path, experiment.config):
-            notify(f"{path}: {_ending(folder.read_json(path / 'result.json'))}; nothing to do")
+        if resuming and (ending := _ending(path, experiment.config, notify)):
+            notify(f"{path}: {ending}; nothing to do")
             processes.broadcast_from_first(ResumePoint("ended"))
             return
         (path / "result.json").unlink(missing_ok=True)
@@ -106,8 +113,7 @@ def train_in_folder(
 
 def read_run_config(path: Path) -> RunConfig:
     """The configuration of a run folder."""
-    folder.read_run_info(path, KIND)
-    return read_config(path / "config.toml")
+    return config_from_values(read_kept_config(path, KIND), str(path / "config.toml"))
 
 
 def _create_or_check(path: Path, experiment: Experiment, here: dict[str, Any]) -> bool:
@@ -127,24 +133,22 @@ def _create_or_check(path: Path, experiment: Experiment, here: dict[str, Any]) -
     if changes:
         raise RunError(f"{path}: expected the configuration that the run began with, got {'; '.join(changes)}")
     folder.check_data(path, data)
-    if config_changes(kept, config, ignore=()):
-        write_file(path / "config.toml", to_toml(config))
+    update_kept_config(path, to_toml(config))
     return True
 
 
-def _has_ended(path: Path, config: ResolvedRun) -> bool:
-    """Whether the run diverged or has done all the rounds asked for."""
-    if not (path / "result.json").exists():
-        return False
-    result = folder.read_json(path / "result.json")
-    return result.get("state") == "diverged" or result.get("round") == config.rounds
-
-
-def _ending(result: dict[str, Any]) -> str:
-    """How a run ended, in words."""
-    if result.get("state") == "diverged":
-        return f"diverged in round {result.get('round'):,}: {result.get('why')}"
-    return f"finished after {result.get('round'):,} rounds"
+def _ending(path: Path, config: ResolvedRun, notify: Callable[[str], None]) -> str:
+    """How a run ended, in words; empty if it has not ended, or must end again because its files are damaged."""
+    try:
+        result = folder.read_result(path, check_logs=True)
+    except Damaged as error:
+        notify(f"{error}; the run goes on from its last intact checkpoint")
+        return ""
+    if result is not None and result["state"] == "diverged":
+        return f"diverged in round {result['round']:,}: {result.get('why')}"
+    if result is not None and result["round"] == config.rounds:
+        return f"finished after {result['round']:,} rounds"
+    return ""
 
 
 def _record_training(
@@ -170,7 +174,7 @@ def _record_training(
         assert progress is not None  # the segment was made from it
         yield progress
     if progress is not None and (progress.rounds == config.rounds or progress.diverged) and agreed.signal is None:
-        write_file(writer.path / "result.json", json.dumps(_result(progress), indent=1) + "\n")
+        folder.write_result(writer.path, _result(progress), writer.positions())
 
 
 def _follow_first_process(experiment: Experiment, stop: StopRequest, chunk: ChunkSize) -> Iterator[Progress]:
@@ -203,7 +207,7 @@ def _remaining_progress(
     if point.stage == "diverged":
         yield Progress(done, state, NO_ROUNDS, None, 0.0, point.reason)
     elif point.stage == "evaluate":
-        evaluation = evaluate(experiment.task, state.params)
+        evaluation = evaluate(experiment.task, experiment.method.model(state))
         reason = divergence_reason("f(x)", evaluation.loss, experiment.config.loss_limit)
         yield Progress(done, state, NO_ROUNDS, evaluation, 0.0, reason)
     else:

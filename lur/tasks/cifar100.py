@@ -39,6 +39,11 @@ def random_crop(key: Key[Array, ""], image: UInt8[Array, "32 32 3"], crop: int) 
     return jnp.where(jax.random.bernoulli(mirror_key), window[:, ::-1], window)
 
 
+def built_in_store(clients: int | None = None, heterogeneity: float = 1.0, seed: int = 0) -> Store:
+    """Return the built-in data; the arguments are those of `task`."""
+    return generated_store("cifar100", CLIENTS if clients is None else clients, heterogeneity, seed)
+
+
 def task(
     store: Store | None = None,
     *,
@@ -66,7 +71,7 @@ def task(
     if not 0 <= l2 < float("inf"):
         raise ValueError(f"l2 must be finite and >= 0, got {l2}")
     if store is None:
-        store = generated_store("cifar100", CLIENTS if clients is None else clients, heterogeneity, seed)
+        store = built_in_store(clients, heterogeneity, seed)
     store = prepared_store("cifar100", store, prepare.cifar100)
     model = ResNet18(classes=100, dtype=dtype)
 

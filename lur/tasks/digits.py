@@ -59,6 +59,11 @@ def digits_store(clients: int = CLIENTS, heterogeneity: float = 1.0, seed: int =
     )
 
 
+def built_in_store(clients: int | None = None, heterogeneity: float = 1.0, seed: int = 0) -> Store:
+    """Return the built-in data; the arguments are those of `task`."""
+    return digits_store(CLIENTS if clients is None else clients, heterogeneity, seed)
+
+
 def task(
     store: Store | None = None,
     *,
@@ -77,7 +82,7 @@ def task(
       dtype: the dtype of the parameters.
     """
     if store is None:
-        store = digits_store(CLIENTS if clients is None else clients, heterogeneity, seed)
+        store = built_in_store(clients, heterogeneity, seed)
     check_dense(store, "pixels", (64,), ("float16", "float32", "float64", "uint8"))
     check_labels(store, "label", 10)
     model = LogisticRegression(classes=10, dtype=dtype)

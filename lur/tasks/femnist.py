@@ -22,6 +22,11 @@ CLIENTS = 100
 """The number of generated clients by default."""
 
 
+def built_in_store(clients: int | None = None, heterogeneity: float = 1.0, seed: int = 0) -> Store:
+    """Return the built-in data; the arguments are those of `task`."""
+    return generated_store("emnist", CLIENTS if clients is None else clients, heterogeneity, seed)
+
+
 def task(
     store: Store | None = None,
     *,
@@ -44,7 +49,7 @@ def task(
     checked_choice("model", model, ("default", "dropout_cnn"))
     has_dropout = model == "dropout_cnn"
     if store is None:
-        store = generated_store("emnist", CLIENTS if clients is None else clients, heterogeneity, seed)
+        store = built_in_store(clients, heterogeneity, seed)
     store = prepared_store("femnist", store, prepare.emnist)
     network = DropoutCNN(classes=62, dtype=dtype) if has_dropout else CNN(classes=62, dtype=dtype)
 

@@ -27,7 +27,14 @@ Positions = Literal["tokens", "all", "all_held", "inputs"]
 
 
 def language_task(
-    name: str, store: Store, model: LSTMLM, length: int, settings: Settings, positions: Positions = "tokens"
+    name: str,
+    store: Store,
+    model: LSTMLM,
+    length: int,
+    settings: Settings,
+    positions: Positions = "tokens",
+    *,
+    only_last: bool = False,
 ) -> Task:
     """Return the task of predicting ``tokens[1:]`` from ``tokens[:-1]``.
 
@@ -38,6 +45,7 @@ def language_task(
       length: the number of positions at which the model predicts.
       settings: the default sizes and learning rates.
       positions: which positions count in the loss, see above.
+      only_last: whether the last token is the only target, in the loss and in the accuracy; with ``tokens`` only.
     """
     checked_choice("positions", positions, ("tokens", "all", "all_held", "inputs"))
     model = model.clone(holds_at_padding=positions == "all_held")
@@ -50,7 +58,10 @@ def language_task(
         logits: Any = model.apply(params, inputs)
         losses = softmax_cross_entropy(logits, targets)
         counted = {"tokens": None, "inputs": inputs != 0}.get(positions, jnp.ones_like(targets, bool))
-        return sequence_outcomes(losses, logits.argmax(-1) == targets, targets != 0, counted)
+        is_target = targets != 0
+        if only_last:
+            is_target &= jnp.arange(targets.shape[-1]) == targets.shape[-1] - 1
+        return sequence_outcomes(losses, logits.argmax(-1) == targets, is_target, counted)
 
     def input_tokens(batch: Mapping[str, Any]) -> Int[Array, "B"]:
         return (batch["tokens"][..., :-1] != 0).sum(-1)

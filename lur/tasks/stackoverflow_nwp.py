@@ -23,6 +23,18 @@ VOCABULARY_SIZE = 10_000
 LENGTH = 20
 
 
+def vocabularies(
+    store: Store, *, vocabulary: Sequence[bytes] | None = None, vocabulary_size: int = VOCABULARY_SIZE, **options: Any
+) -> dict[str, Any]:
+    """Return the arguments of `task` that are counted over a raw store."""
+    return {"vocabulary": vocabulary_or_most_used(store, vocabulary, vocabulary_size, prepare.count_words)}
+
+
+def built_in_store(clients: int | None = None, heterogeneity: float = 1.0, seed: int = 0) -> Store:
+    """Return the built-in data; the arguments are those of `task`."""
+    return generated_store("stackoverflow", CLIENTS if clients is None else clients, heterogeneity, seed)
+
+
 def task(
     store: Store | None = None,
     *,
@@ -51,8 +63,8 @@ def task(
       positions: which positions count in the loss, see `lur.tasks.language`.
     """
     if store is None:
-        store = generated_store("stackoverflow", CLIENTS if clients is None else clients, heterogeneity, seed)
-    words = vocabulary_or_most_used(store, vocabulary, vocabulary_size, prepare.count_words)
+        store = built_in_store(clients, heterogeneity, seed)
+    words = vocabularies(store, vocabulary=vocabulary, vocabulary_size=vocabulary_size)["vocabulary"]
     store = prepared_store(
         "stackoverflow_nwp",
         store,

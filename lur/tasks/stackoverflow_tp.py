@@ -63,6 +63,27 @@ def tag_regression(
     return LinearModel(("params",), lambda batch: Bags(batch["words"], batch["weights"]), targets, losses, over_batch)
 
 
+def vocabularies(
+    store: Store,
+    *,
+    vocabulary: Sequence[bytes] | None = None,
+    tags: Sequence[bytes] | None = None,
+    vocabulary_size: int = VOCABULARY_SIZE,
+    tags_size: int = NUM_TAGS,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return the arguments of `task` that are counted over a raw store."""
+    return {
+        "vocabulary": vocabulary_or_most_used(store, vocabulary, vocabulary_size, prepare.count_words),
+        "tags": vocabulary_or_most_used(store, tags, tags_size, prepare.count_tags),
+    }
+
+
+def built_in_store(clients: int | None = None, heterogeneity: float = 1.0, seed: int = 0) -> Store:
+    """Return the built-in data; the arguments are those of `task`."""
+    return generated_store("stackoverflow", CLIENTS if clients is None else clients, heterogeneity, seed)
+
+
 def task(
     store: Store | None = None,
     *,
@@ -104,9 +125,11 @@ def task(
     checked_choice("init", init, tuple(INITIALIZERS))
     checked_choice("normalise", normalise, ("sum", "mean"))
     if store is None:
-        store = generated_store("stackoverflow", CLIENTS if clients is None else clients, heterogeneity, seed)
-    words = vocabulary_or_most_used(store, vocabulary, vocabulary_size, prepare.count_words)
-    labels = vocabulary_or_most_used(store, tags, tags_size, prepare.count_tags)
+        store = built_in_store(clients, heterogeneity, seed)
+    counted = vocabularies(
+        store, vocabulary=vocabulary, tags=tags, vocabulary_size=vocabulary_size, tags_size=tags_size
+    )
+    words, labels = counted["vocabulary"], counted["tags"]
     store = prepared_store(
         "stackoverflow_tp",
         store,

@@ -77,6 +77,9 @@ class Task:
         equal weights.
       penalty: ``penalty(params)``, which is added to the loss of every mini-batch; None for nothing. It is no part of
         the outcomes, and so not of an evaluation.
+      test: the test examples of the clients of `store`, those that have some; None without any.
+      held_out: clients that are never trained on, with the examples that they may adapt to; None without any.
+      held_out_test: the test examples of the held-out clients; None without any.
     """
 
     name: str
@@ -91,6 +94,27 @@ class Task:
     over_batch: Literal["mean", "sum"] = "mean"
     example_weights: Callable[[Mapping[str, Any]], Float[Array, "B"]] | None = None
     penalty: Callable[[PyTree], Float[Array, ""]] | None = None
+    test: Store | None = None
+    held_out: Store | None = None
+    held_out_test: Store | None = None
+
+    def split(self, name: str) -> Store:
+        """Return the data of a split.
+
+        Args:
+          name: ``train``, the examples trained on; ``test``, the test examples of the same clients; or ``clients``,
+            held-out clients, with their test examples if they have some.
+        """
+        held_out = self.held_out if self.held_out_test is None else self.held_out_test
+        splits = {"train": self.store, "test": self.test, "clients": held_out}
+        if name not in splits:
+            raise ValueError(f"split must be one of {', '.join(splits)}, got {name!r}")
+        store = splits[name]
+        if store is None:
+            what = {"test": "test examples", "clients": "held-out clients"}[name]
+            found = ", ".join(other for other, data in splits.items() if data is not None)
+            raise ValueError(f"the task {self.name} has no {what}: it has the splits {found}")
+        return store
 
     def loss(self, params: PyTree, batch: Mapping[str, Any]) -> Float[Array, ""]:
         """Return the mean loss over a mini-batch, or what the options of the task make of it.

@@ -15,10 +15,13 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import lur.theta as thetas
+from lur.regular_files import read_regular
 
 MAX_FILE_BYTES = 2**20
 MAX_INTEGER = 2**53
 """Integers from here on are refused: not every one of them is a float."""
+MAX_CLIENTS = 1_000_000
+"""Most clients of the built-in data, which are generated one by one and kept in memory or in the cache."""
 MAY_CHANGE = ("checkpoint_every", "checkpoint_seconds")
 """Fields that may change when a run is resumed: they do not affect its numbers."""
 
@@ -30,12 +33,58 @@ class RunConfig:
     Each field carries its description, which `lur train --help` prints.
     """
 
-    task: Annotated[str, "femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic or digits."]
+    task: Annotated[
+        str,
+        "femnist, cifar100, shakespeare, stackoverflow_nwp, stackoverflow_tp, quadratic, digits, or your own as "
+        "my_module:task.",
+    ]
     rounds: Annotated[int, "Number of rounds to run."] = 100
+    method: Annotated[str, "A method of `lur methods`, or your own as my_module:factory."] = "local_update"
     client_lr: Annotated[float | None, "Client learning rate gamma."] = None
     server_lr: Annotated[float | None, "Server learning rate eta."] = None
-    server: Annotated[Literal["sgd", "yogi", "adam"] | None, "Server optimiser."] = None
+    server: Annotated[
+        str | None, "Server optimiser: sgd, momentum, nesterov, adagrad, adam, yogi, or a factory such as optax:lion."
+    ] = None
+    client: Annotated[
+        str | None,
+        "Client optimiser: sgd, momentum, nesterov, adagrad, adam, yogi, adamw, rmsprop, or a factory such as "
+        "optax:lion.",
+    ] = None
+    sampling: Annotated[
+        Literal["uniform", "iid", "full", "cyclic"], "How the clients of a round are drawn (lur.run)."
+    ] = "uniform"
+    steps: Annotated[
+        str | None, "Numbers of local steps from which each client draws its own in every round, such as 2:10."
+    ] = None
+    top_k: Annotated[float | None, "Clients send this fraction of their update's entries, with error feedback."] = None
+    quantize_bits: Annotated[int | None, "Clients send unbiased, randomly rounded updates of so many bits."] = None
+    clip: Annotated[float | None, "Norm C to which every client scales its update down."] = None
+    noise: Annotated[float | None, "Noise multiplier z: the server adds Gaussian noise z C / M to the mean."] = None
     theta: Annotated[str | None, "Gradient weights Theta: 1:10 (FedAvg), K=10 (FOMAML) or [1,0,2]."] = None
+    local_steps: Annotated[int | None, "Number of local steps K, for methods without Theta."] = None
+    send: Annotated[Literal["gradients", "loss_gradients", "delta"] | None, "What clients send (lur.local_update)."] = (
+        None
+    )
+    loss_on: Annotated[
+        Literal["first", "all"] | None, "Mini-batches on which the loss before training is estimated."
+    ] = None
+    extrapolate: Annotated[Literal["models", "updates"] | None, "What extrapolation extrapolates."] = None
+    prox: Annotated[float | None, "rho: strength of the pull towards the broadcast model (FedProx)."] = None
+    alpha: Annotated[float | None, "Strength of the regularisation (FedDyn)."] = None
+    prox_step: Annotated[float | None, "s: step of the proximal operator (FedSplit)."] = None
+    option: Annotated[Literal["I", "II"] | None, "How clients renew their control variates (SCAFFOLD)."] = None
+    probability: Annotated[float | None, "Probability of a communication (ProxSkip)."] = None
+    optimizer: Annotated[str | None, "Base optimiser (Mime, MimeLite), of the names of --client."] = None
+    inner_state: Annotated[
+        Literal["keep", "reset"] | None, "Whether clients keep the state of their optimiser between rounds (DiLoCo)."
+    ] = None
+    momentum: Annotated[float | None, "Momentum of the clients' SGD (FedNova)."] = None
+    epsilon: Annotated[float | None, "Added to the squared norm of the mean update (FedExP)."] = None
+    query: Annotated[Literal["separate", "reuse"] | None, "Mini-batch of the outer loss (MAML)."] = None
+    order: Annotated[int | None, "2 differentiates through the local steps, 1 does not (MAML)."] = None
+    method_options: Annotated[
+        str | None, "Options of the method that have no flag of their own, such as beta=0.3,mode=fast."
+    ] = None
     clients_per_round: Annotated[int | None, "Number of clients per round M."] = None
     batch_size: Annotated[int | None, "Mini-batch size B."] = None
     epochs: Annotated[
@@ -108,6 +157,8 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} must be finite and >= 0, got {value}")
+        if self.clients is not None and self.clients > MAX_CLIENTS:
+            raise ValueError(f"clients must be at most {MAX_CLIENTS:,}, got {self.clients:,}; import a store for more")
         if self.rounds >= 2**31:
             raise ValueError(f"rounds must be less than 2^31, got {self.rounds}")
         for name in SEEDS:
@@ -119,16 +170,48 @@ class RunConfig:
             value = getattr(self, name)
             if value != getattr(RunConfig, name) and self.task not in tasks:
                 raise ValueError(f"{name} is for {' and '.join(tasks)}, got {value} for the task {self.task}")
-        if self.epochs is not None and self.theta is not None:
-            raise ValueError(f"theta must be left out with epochs, which decide K per client, got {self.theta}")
+        for name in ("theta", "local_steps"):
+            value = getattr(self, name)
+            if value is not None and self.epochs is not None:
+                raise ValueError(f"{name} must be left out with epochs, which decide K per client, got {value}")
+        if self.theta is not None and self.local_steps is not None:
+            raise ValueError(f"local_steps must be left out with theta, which has K weights, got {self.local_steps}")
+        if self.steps is not None and parse_steps(self.steps) and self.epochs is not None:
+            raise ValueError(f"steps must be left out with epochs, which decide K per client, got {self.steps}")
+        for name in ("clip", "noise"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be finite and > 0, got {value}")
+        if self.noise is not None and self.clip is None:
+            raise ValueError(f"noise must come with clip, the norm that it is a multiple of, got {self.noise} without")
+        if self.top_k is not None and not 0 < self.top_k <= 1:
+            raise ValueError(f"top_k must be in (0, 1], got {self.top_k}")
+        for name in ("server", "client", "optimizer"):
+            if getattr(self, name) is not None:
+                check_optimizer(name, getattr(self, name))
 
 
 FIELD_TYPES = get_type_hints(RunConfig)
 """Type of each field of a `RunConfig`."""
 FIELD_DESCRIPTIONS = {name: get_args(hint)[1] for name, hint in get_type_hints(RunConfig, include_extras=True).items()}
 """Description of each field of a `RunConfig`."""
-POSITIVE = ("rounds", "clients_per_round", "batch_size", "epochs", "evaluate_every", "clients", "checkpoint_every")
-NONNEGATIVE = ("client_lr", "server_lr", "heterogeneity", "l2", "checkpoint_seconds")
+METHOD_OPTIONS = (
+    "theta", "local_steps", "send", "loss_on", "extrapolate", "prox", "alpha", "prox_step", "option", "probability",
+    "optimizer", "inner_state", "momentum", "epsilon", "query", "order",
+)  # fmt: skip
+"""Options of methods: arguments of a method's factory. None leaves the method its default."""
+POSITIVE = (
+    "rounds",
+    "local_steps",
+    "quantize_bits",
+    "clients_per_round",
+    "batch_size",
+    "epochs",
+    "evaluate_every",
+    "clients",
+    "checkpoint_every",
+)
+NONNEGATIVE = ("client_lr", "server_lr", "prox", "heterogeneity", "l2", "checkpoint_seconds")
 TASK_OPTIONS = {
     "crop": ("cifar100",),
     "l2": ("cifar100",),
@@ -149,8 +232,9 @@ class ResolvedRun(RunConfig):
     Attributes:
       client_lr: client learning rate gamma.
       server_lr: server learning rate eta.
-      server: name of the server optimiser.
-      theta: gradient weights Theta as text; None with `epochs`, where K depends on the client.
+      server: name of the server optimiser; None for that of the method.
+      theta: gradient weights Theta as text; None with `epochs`, where K depends on the client, and for methods without.
+      local_steps: K, for methods without Theta; None with `epochs`.
       clients_per_round: M.
       batch_size: B.
       epochs: local epochs; None draws K mini-batches with replacement.
@@ -160,31 +244,26 @@ class ResolvedRun(RunConfig):
 
     client_lr: float = field(kw_only=True)
     server_lr: float = field(kw_only=True)
-    server: Literal["sgd", "yogi", "adam"] = field(kw_only=True)
     clients_per_round: int = field(kw_only=True)
     batch_size: int = field(kw_only=True)
 
 
-def resolve_config(config: RunConfig, settings: Any) -> ResolvedRun:
-    """The configuration with the task's settings in place of what was left open.
+def resolve_config(config: RunConfig, settings: Any, clients: int | None = None) -> ResolvedRun:
+    """The configuration with the task's and the method's settings in place of what was left open.
 
     Args:
       config: what was asked for.
       settings: `lur.tasks.Settings` of the task.
+      clients: number of clients of its store, which take part in every round of some methods.
 
     Returns:
       The resolved configuration. Resolving it again changes nothing.
     """
-    defaults = {
-        "client_lr": settings.client_lr,
-        "server_lr": settings.server_lr,
-        "server": settings.server,
-        "clients_per_round": settings.clients_per_round,
-        "batch_size": settings.batch_size,
-        "theta": None if config.epochs is not None else thetas.text(thetas.fedavg(settings.local_steps)),
-    }
+    from lur.training.method_choice import method_settings
+
+    defaults = {name: getattr(settings, name) for name in ("client_lr", "server_lr", "clients_per_round", "batch_size")}
     asked = {name: value for name, value in asdict(config).items() if value is not None}
-    return ResolvedRun(**(defaults | asked))
+    return ResolvedRun(**(defaults | asked | method_settings(config, settings, clients)))
 
 
 def with_changes(config: RunConfig, **changes: Any) -> RunConfig:
@@ -211,22 +290,21 @@ def config_from_values(values: Mapping[str, Any], source: str = "the configurati
         raise ValueError(f"{source}: {error}") from None
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The names and values of a TOML file, not yet checked."""
+def read_toml(path: Path, *, follow: bool = False) -> dict[str, Any]:
+    """The names and values of a TOML file, not yet checked. `follow` allows a symbolic link."""
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise ValueError(f"{path}: expected a configuration of at most {MAX_FILE_BYTES:,} bytes, found {size:,}")
-        return tomllib.loads(path.read_text("utf-8"))
+        content = read_regular(path, MAX_FILE_BYTES, follow=follow)
     except FileNotFoundError:
         raise ValueError(f"{path}: expected a configuration, found no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # tomllib's own, of integers with many digits, of deep nesting
         raise ValueError(f"{path}: expected TOML, {error}") from None
 
 
 def read_config(path: Path) -> RunConfig:
-    """The configuration in a TOML file."""
-    return config_from_values(read_toml(path), str(path))
+    """The configuration in a TOML file that the user names."""
+    return config_from_values(read_toml(path, follow=True), str(path))
 
 
 def to_toml(config: RunConfig) -> str:
@@ -237,7 +315,7 @@ def to_toml(config: RunConfig) -> str:
             lines.append(f"{name} = {value!r}\n")
         elif value is not None:
             quoted = str(value).replace("\\", "\\\\").replace('"', '\\"')
-            escaped = (f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c for c in quoted)
+            escaped = (c if c.isprintable() or 0xD800 <= ord(c) < 0xE000 else f"\\U{ord(c):08x}" for c in quoted)
             lines.append(f'{name} = "{"".join(escaped)}"\n')
     return "".join(lines)
 
@@ -247,6 +325,25 @@ def config_changes(before: RunConfig, after: RunConfig, ignore: Sequence[str] = 
     pairs = ((name, getattr(before, name), getattr(after, name)) for name in FIELD_TYPES if name not in ignore)
     words = ((name, *("none" if value is None else str(value) for value in (x, y))) for name, x, y in pairs if x != y)
     return [f"{name} {x} -> {y}" for name, x, y in words]
+
+
+def parse_steps(text: str | None) -> tuple[int, int] | None:
+    """The least and the largest number of local steps in ``low:high``; None for None."""
+    if text is None:
+        return None
+    low, _, high = text.partition(":")
+    if not (low.isdecimal() and high.isdecimal() and 1 <= int(low) <= int(high)):
+        raise ValueError(f"steps must be low:high with 1 <= low <= high, got {text!r}")
+    return int(low), int(high)
+
+
+def check_optimizer(field: str, name: str) -> None:
+    """Refuse an optimiser that is neither in the table of the server's or the clients' nor ``module:factory``."""
+    from lur.methods.optimizers import CLIENT_OPTIMIZERS, SERVER_OPTIMIZERS
+
+    table = SERVER_OPTIMIZERS if field == "server" else CLIENT_OPTIMIZERS
+    if name not in table and ":" not in name:
+        raise ValueError(f"{field} must be one of {', '.join(table)}, got {name!r}{did_you_mean(name, table)}")
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -4,6 +4,8 @@
 nothing again. How methods, layouts and the engine are called is known here and nowhere else in training.
 """
 
+import inspect
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -11,20 +13,16 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import PyTree
 
 from lur.data.gather import Resident, resident, size_in_bytes
 from lur.data.sampling import steps_of_epochs
-from lur.engine.batches import plan_sampling
 from lur.engine.fast.choice import FormChoice, choose_form
 from lur.engine.rounds import Rounds, advance
 from lur.engine.run import DEVICE_BYTES
 from lur.engine.run_description import describe_program
-from lur.methods import decay, optimizers
-from lur.methods.local_update import local_update
+from lur.engine.sampling_plan import plan_sampling
 from lur.methods.method import Method, RoundInfo, ServerState
-from lur.methods.optimizers import Optimizer
 from lur.parallel.agreement import check_agreement, describe
 from lur.parallel.client_states import place_client_states
 from lur.parallel.layouts import Layout, choose_layout
@@ -32,10 +30,11 @@ from lur.parallel.mesh import param_shardings, replicated
 from lur.parallel.processes import place_arrays
 from lur.tasks import load
 from lur.tasks.task import Task
-from lur.theta import fedavg, parse
-from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, resolve_config
+from lur.theta import MAX_K
+from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, parse_steps, resolve_config
+from lur.training.method_choice import choose_method, make_method
+from lur.training.user_code import call, load_attribute
 
-SERVER_OPTIMIZERS: dict[str, Optimizer] = {"sgd": optax.sgd, "yogi": optimizers.yogi, "adam": optax.adam}
 MAX_ROUNDS_PER_CALL = 256
 """Most rounds of one call of the engine: the same for all runs, so that interrupting a run changes no bit of it."""
 
@@ -83,15 +82,32 @@ def resolve(config: RunConfig, task: Task) -> Experiment:
       config: what was asked for.
       task: the loaded task, see `load_task`.
     """
-    resolved = resolve_config(config, task.settings)
+    resolved = resolve_config(config, task.settings, task.store.clients)
     shapes = jax.eval_shape(task.init, jax.random.key(0))
     M, is_linear = resolved.clients_per_round, task.linear is not None
     layout, reason = choose_layout(shapes, M, resolved.layout, linear=is_linear)
     form = build_method(task, resolved, shapes)
-    plan = plan_sampling(task.store, form.method, M, resolved.batch_size, resolved.epochs, resolved.weighting)
+    check_rates(form.method, shapes, [(resolved.client_lr, resolved.server_lr)])
+    plan = plan_sampling(
+        task.store,
+        form.method,
+        M,
+        resolved.batch_size,
+        resolved.epochs,
+        resolved.weighting,
+        steps=parse_steps(resolved.steps),
+        sampling=resolved.sampling,
+    )
     program = Rounds(form.method, plan, task.view, layout, MAX_ROUNDS_PER_CALL)
     on_host = size_in_bytes(task.store) > DEVICE_BYTES or jax.process_count() > 1
     return Experiment(task, resolved, program, reason, f"{form.name}: {form.reason}", on_host)
+
+
+def check_rates(method: Method, params: PyTree, cells: Sequence[tuple[float, float]]) -> None:
+    """Refuse rates that the method does not take, such as gamma = 0 with SCAFFOLD; in a program nobody would notice."""
+    gamma, eta = cells[0]
+    for rates in {*((each, eta) for each, _ in cells), *((gamma, each) for _, each in cells)}:
+        jax.eval_shape(lambda params, rates=rates: method.init_server(params, *rates), params)
 
 
 def check_processes(experiment: Experiment, folder: Path | None = None) -> None:
@@ -114,6 +130,9 @@ def load_task(config: RunConfig) -> Task:
     from lur.data.readers import counts
     from lur.data.store import open_store
 
+    choose_method(config)  # its mistakes are reported before data are made, which may take minutes
+    if ":" in config.task:
+        return load_own_task(config)
     options: dict[str, Any] = {
         "clients": config.clients,
         "heterogeneity": config.heterogeneity,
@@ -136,29 +155,41 @@ def load_task(config: RunConfig) -> Task:
     return load(config.task, **options)
 
 
+def load_own_task(config: RunConfig) -> Task:
+    """The task that a user's module holds or that a function of it returns, called with those options that it takes."""
+    found, name = load_attribute(config.task), config.task
+    options = {"clients": config.clients, "heterogeneity": config.heterogeneity, "seed": config.data_seed}
+    options["store"] = config.store
+    takes = () if isinstance(found, Task) or not callable(found) else inspect.signature(found).parameters
+    for field, option in (("clients", "clients"), ("heterogeneity",) * 2, ("data_seed", "seed"), ("store", "store")):
+        if option not in takes and getattr(config, field) != getattr(RunConfig, field):
+            raise ValueError(f"{name}: {field} must be left out, because the task has no argument {option}")
+    if callable(found) and not isinstance(found, Task):
+        from lur.data.store import open_store
+
+        given = {option: value for option, value in options.items() if option in takes and value is not None}
+        if "store" in given:
+            given["store"] = open_store(given["store"])
+        found = call(name, found, **given)
+    if not isinstance(found, Task):
+        raise ValueError(
+            f"{name}: expected a lur.tasks.Task or a function that returns one, got {type(found).__name__}"
+        )
+    return found
+
+
 def build_method(task: Task, config: ResolvedRun, params: PyTree) -> FormChoice:
     """The local update method of a run, in its fastest form; `params` are the model's parameters or their shapes."""
+    steps = None
     if config.epochs is not None:
-        theta = fedavg(steps_of_epochs(config.epochs, int(task.store.sizes.max()), config.batch_size))
-    else:
-        theta = parse(config.theta or "")
-    server = SERVER_OPTIMIZERS[config.server]
-    rule = None
-    if config.decay != "off":
-        rule = decay.plateau(
-            config.decay,
-            config.decay_delta,
-            config.decay_alpha,
-            config.decay_beta,
-            config.decay_window,
-            config.decay_patience,
-            config.decay_cooldown,
-            server_delta=config.decay_server_delta,
-            server_window=config.decay_server_window,
-            server_patience=config.decay_server_patience,
-            server_cooldown=config.decay_server_cooldown,
-        )
-    method = local_update(task.loss, theta, server, decay=rule)
+        largest = int(task.store.sizes.max())
+        steps = steps_of_epochs(config.epochs, largest, config.batch_size)
+        if steps > MAX_K:
+            raise ValueError(
+                f"epochs must give at most {MAX_K:,} local steps, got {config.epochs:,}, which take {steps:,} over the "
+                f"largest client ({largest:,} examples, batches of {config.batch_size:,})"
+            )
+    method = make_method(task.loss, config, steps)
     return choose_form(method, params, config.client_lr, linear=task.linear, client_norms=False)
 
 

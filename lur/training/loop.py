@@ -91,7 +91,7 @@ def train(experiment: Experiment, *, start: ServerState | None = None, chunk: Ch
         done = stop
         evaluation, reason = None, None
         if done == config.rounds or is_evaluation_due(config, done):
-            evaluation = evaluate(experiment.task, state.params)
+            evaluation = evaluate(experiment.task, experiment.method.model(state))
             reason = divergence_reason("f(x)", evaluation.loss, config.loss_limit)
         yield Progress(done, state, infos, evaluation, monotonic() - began, reason)
         if reason is not None:

@@ -17,7 +17,7 @@ from lur.methods.method import Method
 from lur.parallel.layouts import SMALL_MODEL, Layout
 from lur.tasks.task import Task
 from lur.training.configuration import RunConfig, with_changes
-from lur.training.experiment import Experiment, build_method, initial_state, num_parameters, resolve
+from lur.training.experiment import Experiment, build_method, check_rates, initial_state, num_parameters, resolve
 
 GAMMAS = (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 """The client learning rates of the paper."""
@@ -25,6 +25,8 @@ ETAS = tuple(float(10 ** (k / 2)) for k in range(-6, 3))
 """The server learning rates of the paper, 10^-3 to 10."""
 DECAY_GAMMAS = (100.0, 10.0, 1.0, 0.1, 0.01)
 """The initial client learning rates that LocalUpdateDecay tries, largest first."""
+MAX_CELLS = 100_000
+"""Most cells of a sweep."""
 MEMORY_SHARE = 0.5
 """Fraction of the free memory that a group of cells may take."""
 
@@ -56,6 +58,11 @@ class SweepConfig:
             if len(set(values)) != len(values):
                 raise ValueError(f"{name} must be distinct, got {', '.join(f'{value:g}' for value in values)}")
             object.__setattr__(self, name, values)
+        if len(self.client_lr) * len(self.server_lr) > MAX_CELLS:
+            raise ValueError(
+                f"client_lr and server_lr must have at most {MAX_CELLS:,} pairs, got {len(self.client_lr):,} times "
+                f"{len(self.server_lr):,}"
+            )
         if self.tied and self.server_lr:
             raise ValueError(f"server_lr must be left out where it is tied to client_lr, got {self.server_lr}")
         object.__setattr__(self, "run", with_changes(self.run, client_lr=None, server_lr=None))
@@ -123,6 +130,7 @@ def plan_sweep(sweep: SweepConfig, task: Task, memory: int | None = None) -> Swe
     if size > 1 and experiment.data_on_host:
         size, reason = 1, "the store stays on the host: one cell after another in one process"
     resolved = replace(sweep, run=config)
+    check_rates(experiment.method, jax.eval_shape(task.init, jax.random.key(0)), sweep.cells)
     zero_lr_method = build_method(task, replace(config, client_lr=0.0), shapes.params).method
     return SweepPlan(resolved, experiment, zero_lr_method, grid_layout, size, reason)
 

@@ -16,8 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
+from lur.engine.cells import CELL_AXES
 from lur.engine.grid import advance_grid, init_cells
 from lur.methods.method import RoundInfo, ServerState
+from lur.training.configuration import parse_steps
 from lur.training.evaluation import Evaluation, evaluate, evaluate_cells
 from lur.training.experiment import MAX_ROUNDS_PER_CALL, Data, place_data, place_state, run_rounds
 from lur.training.loop import ChunkSize, divergence_reason, first_divergence, is_evaluation_due
@@ -172,6 +174,8 @@ def _run_cells(
         batch_size=config.batch_size,
         epochs=config.epochs,
         weighting=config.weighting,
+        steps=parse_steps(config.steps),
+        sampling=config.sampling,
         view=experiment.task.view,
         layout=plan.layout,
         data=None if isinstance(data, str) else data,
@@ -183,10 +187,12 @@ def _run_cells(
 
 def _evaluate_cells(plan: SweepPlan, state: ServerState, computed: np.ndarray) -> list[Evaluation]:
     """f(x) of the computed cells; padding may follow."""
+    task, model = plan.experiment.task, plan.experiment.method.model
     if plan.cells_per_group == 1:
-        return [evaluate(plan.experiment.task, jax.tree.map(lambda leaf: leaf[0, 0], state.params))]
+        return [evaluate(task, model(_map_cells(lambda leaf: leaf[0, 0], state)))]
     index = _padded_index(plan, computed)
-    return evaluate_cells(plan.experiment.task, jax.tree.map(lambda leaf: leaf[0, index], state.params))
+    cells = _map_cells(lambda leaf: leaf[0, index], state._replace(clients=()))
+    return evaluate_cells(task, jax.vmap(model, in_axes=(CELL_AXES,))(cells))
 
 
 def _padded_index(plan: SweepPlan, computed: np.ndarray) -> np.ndarray:

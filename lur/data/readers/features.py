@@ -65,7 +65,7 @@ def checked_features(location: str, arrays: Mapping[str, Feature]) -> dict[str, 
     """Return one client's features, sorted by name and checked.
 
     Features of a known dataset get its dtypes and shapes: labels become int32, and trailing axes of size 1 are removed.
-    Other features are returned as they are if a store can hold them.
+    Other features are returned as they are if a store can hold them. A client without examples has no features.
 
     Args:
       location: the file and the client, for error messages.
@@ -79,9 +79,9 @@ def checked_features(location: str, arrays: Mapping[str, Feature]) -> dict[str, 
     specs = SPECS.get(dataset_with(arrays), {})
     features = {name: conformed(location, name, specs.get(name), arrays[name]) for name in sorted(arrays)}
     lengths = {name: feature_length(array) for name, array in features.items()}
-    if len(set(lengths.values())) != 1 or 0 in lengths.values():
-        raise StoreError(f"{location}: expected equally many examples (>= 1) of each feature, found {lengths}")
-    return features
+    if len(set(lengths.values())) != 1:
+        raise StoreError(f"{location}: expected equally many examples of each feature, found {lengths}")
+    return {} if 0 in lengths.values() else features
 
 
 def conformed(location: str, name: str, spec: Spec | None, array: Feature) -> Feature:
@@ -138,17 +138,18 @@ def value_range(array: np.ndarray) -> str:
 def with_equal_features(
     path: Path, clients: Iterable[tuple[str, dict[str, Feature]]]
 ) -> Iterator[tuple[str, dict[str, Feature]]]:
-    """Yield the clients unchanged.
+    """Yield the clients unchanged, also those without examples, which have no features.
 
     Raises:
-      StoreError: there is no client, a client occurs twice, or its features differ from those of the first client.
+      StoreError: there is no client, a client occurs twice, or its features differ from those of the first client that
+        has examples.
     """
     seen: set[str] = set()
     first: dict[str, str] = {}
     for id, arrays in clients:
         layouts = {name: feature_layout(array) for name, array in arrays.items()}
         first = first or layouts
-        if layouts != first:
+        if layouts and layouts != first:
             raise StoreError(f"{client_location(path, id)}: expected the features {first}, as before, found {layouts}")
         if id in seen:
             raise StoreError(f"{client_location(path, id)}: expected each client once, found it twice")

@@ -34,7 +34,10 @@ MAX_FEATURES, MAX_AXES = 1000, 8
 
 
 def clients(path: Path, *, limit: int = MAX_CLIENT_BYTES) -> Iterator[tuple[str, Examples]]:
-    """Yield the clients in the order of the file, each of at most `limit` bytes when decompressed."""
+    """Yield the clients in the order of the file, each of at most `limit` bytes when decompressed.
+
+    A client without examples is yielded without features.
+    """
     with read_only_connection(path, limit) as connection:
         check_table(connection, path, "federated_data", COLUMNS)
         rows = connection.execute("SELECT client_id, data, num_examples FROM federated_data ORDER BY rowid")
@@ -61,7 +64,7 @@ def decode_client(path: Path, row: tuple[object, object, object], limit: int) ->
         arrays = checked_features(location, decode(decompressed(data, limit), limit))
     except (MalformedMsgpackError, zlib.error) as error:
         raise StoreError(f"{location}: expected a msgpack map of arrays, {error}") from error
-    found = feature_length(next(iter(arrays.values())))
+    found = feature_length(next(iter(arrays.values()))) if arrays else 0
     if found != expected:
         raise StoreError(f"{location}: expected {expected!r} examples, as in num_examples, found {found}")
     return id, arrays

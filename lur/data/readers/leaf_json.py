@@ -17,7 +17,7 @@ import numpy as np
 
 from lur.data.ragged import from_rows
 from lur.data.readers.features import checked_features, client_location, existing_file, with_equal_features
-from lur.data.store import Feature, StoreError
+from lur.data.store import Feature, StoreError, feature_length
 from lur.data.writer import Examples
 
 SPACE = re.compile(r"[ \t\r\n]*")
@@ -28,7 +28,10 @@ SEQUENCE_LENGTH = 80
 
 
 def clients(path: Path) -> Iterator[tuple[str, Examples]]:
-    """Yield the users, file by file in the order of the names, and in the order of each file's list."""
+    """Yield the users, file by file in the order of the names, and in the order of each file's list.
+
+    A user without examples is yielded without features.
+    """
     yield from with_equal_features(path, (client for file in files(path) for client in users_of(file)))
 
 
@@ -81,10 +84,10 @@ def users_of(file: Path) -> Iterator[tuple[str, dict[str, Feature]]]:
     for id, size in zip(users, sizes, strict=True):
         if id not in data:
             raise StoreError(f"{client_location(file, id)}: expected its examples in `user_data`, found none")
-        found = {len(array) if isinstance(array, np.ndarray) else array.size for array in data[id].values()}
-        if isinstance(size, bool) or not isinstance(size, int) or found != {size}:
+        found = max((feature_length(feature) for feature in data[id].values()), default=0)
+        if isinstance(size, bool) or not isinstance(size, int) or found != size:
             raise StoreError(
-                f"{client_location(file, id)}: expected {str(size)[:80]} examples (num_samples), found {max(found)}"
+                f"{client_location(file, id)}: expected {str(size)[:80]} examples (num_samples), found {found}"
             )
     for id in users:
         yield id, data.pop(id)
@@ -170,10 +173,12 @@ def refuse_constant(constant: str) -> float:
 
 
 def examples(location: str, value: Any) -> dict[str, Feature]:
-    """Return one user's x and y as features."""
+    """Return one user's x and y as features; none if the lists are empty."""
     x, y = (value.get("x"), value.get("y")) if isinstance(value, dict) else (None, None)
-    if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y) or not x:
-        raise StoreError(f"{location}: expected equally long lists x and y of examples (>= 1)")
+    if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
+        raise StoreError(f"{location}: expected equally long lists x and y of examples")
+    if not x:
+        return {}
     try:
         location.encode()
         if isinstance(x[0], str):

@@ -34,7 +34,7 @@ OPTIONAL = ("creation_date", "type")
 
 
 def roles_json(path: str | Path, split: str = "train", *, limit: int = MAX_BYTES) -> Iterator[tuple[str, Examples]]:
-    """Return the roles of one split with their speeches, in the order of the file, without silent roles."""
+    """Return the roles of one split with their speeches, in the order of the file. A silent role has no features."""
     content = read_object(Path(path), limit)
     roles = content.get(split)
     if not isinstance(roles, dict):
@@ -43,16 +43,16 @@ def roles_json(path: str | Path, split: str = "train", *, limit: int = MAX_BYTES
 
 
 def role_speeches(path: Path, roles: Mapping[str, Any]) -> Iterator[tuple[str, Examples]]:
-    """Yield each role that has speeches."""
+    """Yield each role; one without speeches has no features."""
     for role, rows in roles.items():
         if not isinstance(rows, list):
             raise StoreError(f"{path}, client {role!r}: expected a list of speeches, found {abbreviated(rows)}")
-        if rows:
-            yield checked_id(path, role), {"snippets": [utf8(path, role, "a speech", row) for row in rows]}
+        speeches = [utf8(path, role, "a speech", row) for row in rows]
+        yield checked_id(path, role), {"snippets": speeches} if speeches else {}
 
 
 def users_json(path: str | Path, *, limit: int = MAX_BYTES) -> Iterator[tuple[str, Examples]]:
-    """Return the users with their sentences, in the order of the file. A user without sentences is left out.
+    """Return the users with their sentences, in the order of the file. A user without sentences has no features.
 
     A sentence must have ``tokens``, ``title`` and ``tags`` (joined by |). If the first sentence has ``creation_date``,
     ``type`` or ``score``, all must have it. Other fields are ignored.
@@ -61,13 +61,14 @@ def users_json(path: str | Path, *, limit: int = MAX_BYTES) -> Iterator[tuple[st
 
 
 def user_sentences(path: Path, users: Mapping[str, Any]) -> Iterator[tuple[str, Examples]]:
-    """Yield each user who has sentences."""
+    """Yield each user; one without sentences has no features."""
     text_features: list[str] | None = None
     has_score = False
     for user, rows in users.items():
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise StoreError(f"{path}, client {user!r}: expected a list of objects, found {abbreviated(rows)}")
         if not rows:
+            yield checked_id(path, user), {}
             continue
         if text_features is None:
             text_features = [*REQUIRED, *(name for name in OPTIONAL if name in rows[0])]

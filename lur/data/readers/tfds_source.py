@@ -141,10 +141,9 @@ def client_examples(
     ids: Sequence[str] | None,
     convert: Callable[[dict[str, Any]], Examples],
 ) -> Iterator[tuple[str, Examples]]:
-    """Yield each client that has examples."""
+    """Yield each client; one without examples has no features."""
     for i, rows in enumerate(indices):
-        if len(rows):
-            yield ids[i] if ids else str(i), convert(source.examples(rows, names))
+        yield ids[i] if ids else str(i), convert(source.examples(rows, names)) if len(rows) else {}
 
 
 def as_federated_emnist(examples: dict[str, Any]) -> Examples:

@@ -40,7 +40,10 @@ Item = TypeVar("Item")
 def clients(
     path: Path, *, limit: int = MAX_CLIENT_BYTES, timeout: float = TIMEOUT_SECONDS
 ) -> Iterator[tuple[str, Examples]]:
-    """Yield the clients sorted by id, each of at most `limit` bytes and read within `timeout` seconds."""
+    """Yield the clients sorted by id, each of at most `limit` bytes and read within `timeout` seconds.
+
+    A client without examples is yielded without features.
+    """
     with child_process(path, limit, "clients") as (process, stream):
         yield from kill_on_timeout(process, timeout, with_equal_features(path, read_clients(path, stream, limit)))
 
@@ -101,7 +104,8 @@ def read_clients(path: Path, stream: BinaryIO, limit: int) -> Iterator[tuple[str
         if not isinstance(id, str):
             raise StoreError(f"{path}: expected a client, found {id!r}")
         location = client_location(path, id)
-        yield id, checked_features(location, read_features(location, stream, limit))
+        arrays = read_features(location, stream, limit)
+        yield id, checked_features(location, arrays) if arrays else {}
     if "end" not in read_header(str(path), stream):
         raise StoreError(f"{path}: expected the end after the last client")
 

@@ -43,7 +43,7 @@ SPLITS = "SELECT DISTINCT split_name FROM client_metadata ORDER BY split_name"
 def clients(
     path: Path, split: str, *, limit: int = MAX_CLIENT_BYTES, unpacked_limit: int = MAX_UNPACKED_BYTES
 ) -> Iterator[tuple[str, Examples]]:
-    """Yield the clients of one split, sorted by id.
+    """Yield the clients of one split, sorted by id. A client without examples is yielded without features.
 
     Args:
       path: the file. A compressed file is unpacked to a temporary file first; to read several splits of it, unpack it
@@ -118,34 +118,34 @@ def decode_text(path: Path, column: str, value: object) -> str:
 def read_clients(
     path: Path, connection: sqlite3.Connection, split: str, limit: int
 ) -> Iterator[tuple[str, dict[str, Feature]]]:
-    """Yield the clients, reading both tables in parallel."""
+    """Yield the clients, reading both tables in parallel. A client without examples has no features."""
     metadata = connection.execute(METADATA, (split,))
-    rows = connection.execute(EXAMPLES, (split,))
-    previous = None
-    for client, examples in groupby(rows, key=lambda row: row[0]):
+    examples = groupby(connection.execute(EXAMPLES, (split,)), key=lambda row: row[0])
+    present, previous = next(examples, None), None
+    for client, expected in metadata:
         id = decode_text(path, "client_id", client)
         location = client_location(path, id)
         if previous is not None and id <= previous:
             raise StoreError(f"{location}: expected clients in sorted order, found it after {previous!r}")
         previous = id
-        expected = metadata.fetchone()
-        if expected is not None and isinstance(expected[0], bytes) and expected[0] < client:
-            raise missing_examples(path, expected)
-        if expected is None or expected[0] != client:
-            raise StoreError(f"{location}: expected the clients of client_metadata, which does not list it")
-        yield (
-            id,
-            checked_features(location, decode_examples(location, (row[1] for row in examples), expected[1], limit)),
-        )
-    if (rest := metadata.fetchone()) is not None:
-        raise missing_examples(path, rest)
+        if present is not None and decode_text(path, "client_id", present[0]) < id:
+            raise unlisted_client(path, present[0])
+        if present is not None and present[0] == client:
+            protos = (row[1] for row in present[1])
+            yield id, checked_features(location, decode_examples(location, protos, expected, limit))
+            present = next(examples, None)
+        elif expected == 0:
+            yield id, {}
+        else:
+            raise StoreError(f"{location}: expected {expected!r} examples, as in client_metadata, found none")
+    if present is not None:
+        raise unlisted_client(path, present[0])
 
 
-def missing_examples(path: Path, row: tuple[object, object]) -> StoreError:
-    """Return the error of a client that is in the metadata only."""
-    return StoreError(
-        f"{client_location(path, decode_text(path, 'client_id', row[0]))}: expected {row[1]!r} examples, found none"
-    )
+def unlisted_client(path: Path, client: object) -> StoreError:
+    """Return the error of a client that has examples and is not in the metadata."""
+    location = client_location(path, decode_text(path, "client_id", client))
+    return StoreError(f"{location}: expected the clients of client_metadata, which does not list it")
 
 
 def decode_examples(location: str, protos: Iterator[object], expected: object, limit: int) -> dict[str, Feature]:

@@ -12,7 +12,7 @@ from lur.engine.fast.linear import LinearModel, linear_form
 from lur.engine.fast.single_gradient import single_gradient_form
 from lur.methods.inner_loop import InnerLoop
 from lur.methods.method import Method
-from lur.methods.server import ServerUpdate
+from lur.methods.server import InitServer, ServerUpdate
 
 
 class FormChoice(NamedTuple):
@@ -51,6 +51,8 @@ def choose_form(
         return FormChoice(method, "as given", "the method is a rewrite already")
     if not isinstance(client, InnerLoop):
         return FormChoice(method, "reference", "there is no rewrite of this client")
+    if not is_local_update(method):
+        return FormChoice(method, "reference", "rewrites are for the server and the broadcast of local_update")
     if client.optimizer is not optax.sgd or client.send != "gradients" or client.has_prox or client.loss_on != "first":
         return FormChoice(method, "reference", "rewrites are for SGD clients that send the sum of their gradients")
     if linear is not None:
@@ -59,6 +61,16 @@ def choose_form(
         reason = "no client leaves the broadcast model before its last gradient"
         return FormChoice(single_gradient_form(method), "single gradient", reason)
     return FormChoice(method._replace(client_update=FastInnerLoop(client)), "fast steps", "SGD clients")
+
+
+def is_local_update(method: Method) -> bool:
+    """Return whether all but the client is as `lur.local_update` makes it, which is what the rewrites know."""
+    plain = Method(method.init_server, method.client_update, method.server_update, method.local_steps)
+    return (
+        isinstance(method.init_server, InitServer)
+        and isinstance(method.server_update, ServerUpdate)
+        and method == plain
+    )
 
 
 def is_single_gradient(method: Method, client: InnerLoop, client_lr: Any) -> bool:

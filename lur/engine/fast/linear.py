@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from lur import _checks
 from lur.engine.fast.bags import Features, checked_features, flat, gram, product, transposed_product
@@ -89,9 +89,9 @@ class LinearCohort(NamedTuple):
                 batches = batches_of(source, client)
                 if batches.is_step is not None and len(set(self.theta)) > 1:
                     raise ValueError("theta must have equal weights where clients take different numbers of steps")
-                return batches.arrays()
+                return batches.arrays(), batches.is_step
 
-            batches = _map_chunks(arrays_of, own, layout.chunk_size)
+            batches, is_step = _map_chunks(arrays_of, own, layout.chunk_size)
             update, metrics = linear_round(
                 self.model,
                 broadcast.params,
@@ -101,6 +101,7 @@ class LinearCohort(NamedTuple):
                 weights,
                 layout.chunk_size,
                 is_sparse=self.is_sparse,
+                is_step=is_step,
             )
             return ClientResults(update, (), metrics)
 
@@ -125,6 +126,7 @@ def linear_round(
     chunk_size: int | None = None,
     *,
     is_sparse: bool | None = None,
+    is_step: Bool[Array, "M K"] | None = None,
 ) -> tuple[PyTree, ClientMetrics]:
     """Return the mean update of InnerLoop over clients, from batches with leading axes (M, K, B).
 
@@ -136,6 +138,7 @@ def linear_round(
       weights: of the clients, summing to 1.
       chunk_size: how many clients substitute at a time; None for all.
       is_sparse: whether bags of words stay sparse; None decides by the platform.
+      is_step: which of their steps the clients take; None if all of them.
 
     Returns:
       The mean updates, shaped like params, and the clients' metrics of shape (M, cells).
@@ -149,6 +152,8 @@ def linear_round(
     features = checked_features(model.features(batches), d, targets_cpu() if is_sparse is None else is_sparse)
     M, K, B = jax.tree.leaves(features)[0].shape[:3]
     shares = example_shares(batches, (M, K, B), dtype, model.over_batch)
+    if is_step is not None:
+        shares = shares * is_step[:, :K, None].astype(dtype)
     logits = product(flat(features, M * K * B), columns)
     logits = (logits if bias is None else logits + bias.reshape(-1)).reshape(M, K, B, width)
     rates = jnp.repeat(gamma, width // C, axis=0).T.astype(dtype)  # of the columns, at all steps or at each

@@ -76,7 +76,7 @@ def test_help_does_not_wait_for_jax():
         (["reproduce", "fig22"], "table6, table7, got 'fig22'; did you mean fig2?"),
         (
             ["train", "digits", "--server", "yogy"],
-            "server must be one of adam, sgd, yogi, got 'yogy'; did you mean yogi",
+            "server must be one of sgd, momentum, nesterov, adagrad, adam, yogi, got 'yogy'; did you mean yogi",
         ),
         (["predict", "two-client"], "got 'two-client'; did you mean two-clients?"),
         (["data", "show", "femnst"], "got 'femnst'; did you mean femnist?"),
@@ -116,6 +116,7 @@ SMALL = ("--rounds", "4", "--clients", "6", "--clients-per-round", "3")
         (("verify", "--claim", "L5"), lambda v: v["claims"][0]["verdict"] == "FALSE"),
         (("verify", "--list"), lambda v: len(v) > 90 and v[0]["id"] == "D1"),
         (("predict", "--runs", "0", "--rounds", "3"), lambda v: len(v["exact"]) == 4 and v["long_run"] > 0),
+        (("methods",), lambda v: v["fedavg"]["options"][:3] == ["local_steps", "theta", "server"]),
         (("config", "digits"), lambda v: v["task"] == "digits" and v["theta"] == "1:10"),
         (("data", "list"), lambda v: "leaf" in v["formats"]),
         (("doctor",), lambda v: v["jax"]["backend"] and v["folders"]["cache"]["writable"]),

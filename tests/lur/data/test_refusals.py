@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lur import tasks
 from lur.data.gather import resident
 from lur.data.ragged import from_rows
 from lur.data.readers import fedjax_sqlite, leaf_json, samples, tff_sqlite
 from lur.data.store import StoreError, open_store
 from lur.data.writer import in_memory, write_store
-from lur.engine.batches import plan_sampling
+from lur.engine.sampling_plan import plan_sampling
 from lur.methods.local_update import local_update
 from lur.tasks.digits import task as digits
 from tests.lur.data.readers import writers
@@ -130,3 +131,31 @@ def test_escape_sequences_of_a_store_do_not_reach_the_terminal(lur, tmp_path):
         assert status == 0
         assert r"\x1b[2J\x9bowned" in out
         assert out.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("task", "features", "says"),
+    [
+        (
+            "cifar100",
+            {"image": np.zeros((1, 8, 8, 3), np.uint8), "label": np.zeros(1, int)},
+            "image uint8 (n, 32, 32, 3)",
+        ),
+        ("cifar100", {"image": np.zeros((1, 32, 32, 3), np.uint8)}, "label uint8|int32|int64 (n)"),
+        ("femnist", {"pixels": np.zeros((1, 784), np.float32)}, "pixels float32|uint8 (n, 28, 28)"),
+        ("femnist", {"pixels": [b"text"], "label": [b"text"]}, "pixels float32|uint8 (n, 28, 28)"),
+        ("shakespeare", {"snippets": np.zeros(1)}, "the text snippets"),
+        ("shakespeare", {"x": np.zeros((1, 2)), "y": np.zeros(1)}, "the text x"),
+        ("stackoverflow_nwp", {"tokens": np.zeros(1)}, "the text tokens"),
+        ("stackoverflow_tp", {"tokens": [b"a"]}, "the text t"),
+        ("digits", {"pixels": np.zeros((1, 8, 8))}, "(n, 64)"),
+    ],
+)
+def test_a_store_of_other_data_is_refused_before_training(tmp_path, monkeypatch, task, features, says):
+    """The message names what the task needs and what the store has."""
+    monkeypatch.setenv("LUR_CACHE", str(tmp_path))
+    with pytest.raises(StoreError) as error:
+        tasks.load(task, store=in_memory([("a", features)]))
+    assert says in str(error.value)
+    assert all(name in str(error.value) for name in features)
+    assert "Ellipsis" not in str(error.value)

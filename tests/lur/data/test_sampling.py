@@ -9,8 +9,12 @@ from scipy import stats
 
 from lur.data.sampling import (
     client_key,
+    next_in_order,
+    probability_bounds,
     round_key,
+    sample_by_bounds,
     sample_clients,
+    sample_independent,
     shuffled_epochs,
     steps_of_epochs,
     uniform_integers,
@@ -106,3 +110,54 @@ def test_epochs_are_shuffled_uniformly():
     _, counts = np.unique(draws, axis=0, return_counts=True)
     assert len(counts) == 6
     assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def cohorts(sample, R):
+    """The clients of R rounds of seed 0."""
+    return np.asarray(jax.jit(jax.vmap(lambda t: sample(round_key(0, t))))(np.arange(R, dtype=np.int32)))
+
+
+P = np.array([0.0, 0.25, 0.0, 0.5, 0.05, 0.2, 0.0])
+
+
+@pytest.mark.parametrize("p", [None, P, np.eye(7)[0], np.eye(7)[6]])
+def test_independent_clients_have_their_probabilities(p):
+    """In every place of the cohort, and in pairs of places; clients with probability 0 never occur."""
+    if p is None:
+        drawn, p = cohorts(lambda key: sample_independent(key, 7, 3), 4000), np.full(7, 1 / 7)
+    else:
+        drawn = cohorts(lambda key: sample_by_bounds(key, probability_bounds(p), 3), 4000)
+    assert drawn.shape == (4000, 3)
+    assert drawn.dtype == np.int32
+    possible = np.flatnonzero(p)
+    assert set(np.unique(drawn)) == set(possible)
+    pairs = [(drawn[:, k], drawn[:, (k + 1) % 3]) for k in range(3)]
+    for first, second in pairs if len(possible) > 1 else ():
+        assert stats.chisquare(np.bincount(first, minlength=7)[possible], 4000 * p[possible]).pvalue > 1e-4
+        counts = np.bincount(7 * first + second, minlength=49)
+        expected = 4000 * np.outer(p, p).ravel()
+        kept = expected > 0
+        assert stats.chisquare(counts[kept], expected[kept]).pvalue > 1e-4
+
+
+def test_bounds_are_exact_up_to_a_bit_of_32():
+    """Of 32 random bits client i has p_i 2^32 values, for hundreds of thousands of clients."""
+    p = np.random.default_rng(0).dirichlet(np.full(342_477, 0.5))
+    bounds = np.concatenate([[0], probability_bounds(p).astype(np.int64), [2**32]])
+    found = np.pad(np.diff(bounds), (0, len(p) - len(bounds) + 1))
+    # each bound is rounded to an integer, and N rounding errors of a sum in float64 are below 2^-33
+    assert np.abs(found - p * 2.0**32).max() <= 1.001
+
+
+@pytest.mark.parametrize("N", [1, 2, 7, 3400, 342_477, 2**30 - 35])
+@pytest.mark.parametrize("t", [0, 1, 5, 10**6 + 3, 2**31 - 1])
+def test_the_cyclic_order_is_exact_for_any_round(t, N):
+    """tM has up to 62 bits."""
+    for M in {min(N, 1), min(N, 50), min(N, 100_003)}:
+        expected = (int(t) * M + np.arange(M, dtype=np.int64)) % N
+        assert (np.asarray(next_in_order(np.int32(t), N, M)) == expected).all()
+
+
+def test_the_cyclic_order_visits_all_clients_equally_often():
+    drawn = np.stack([next_in_order(t, 7, 3) for t in range(7)])
+    assert drawn.ravel().tolist() == [*range(7)] * 3

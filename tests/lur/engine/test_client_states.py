@@ -15,6 +15,7 @@ import lur
 from lur.engine import host_store
 from lur.engine.grid import advance_grid, init_grid
 from lur.parallel import client_states
+from lur.parallel.disk_rows import DiskRows
 from tests.lur.engine.client_state_runs import (
     ETA,
     GAMMA,
@@ -95,7 +96,7 @@ def test_states_on_the_host_go_on_where_they_were():
 
 @pytest.mark.parametrize("dtypes", ["arrays", "numbers"])
 def test_large_states_start_on_the_host(monkeypatch, dtypes):
-    """With the bits and dtypes that they would have on the device."""
+    """On disk, with the bits and dtypes that they would have on the device."""
     method = METHOD
     if dtypes == "numbers":
         method = METHOD._replace(init_client=lambda params: {"a": -0.0, "b": 1, "c": True, "d": jnp.bfloat16(-0.0)})
@@ -104,7 +105,7 @@ def test_large_states_start_on_the_host(monkeypatch, dtypes):
         device = method.init(start, GAMMA, ETA, clients=5).clients
         monkeypatch.setattr(client_states, "DEVICE_BYTES", 0)
         host = method.init(start, GAMMA, ETA, clients=5).clients
-    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(host))
+    assert all(isinstance(leaf, DiskRows) for leaf in jax.tree.leaves(host))
     assert jax.tree.map(lambda leaf: (leaf.dtype, leaf.shape), host) == jax.tree.map(
         lambda leaf: (leaf.dtype, leaf.shape), device
     )
@@ -114,7 +115,16 @@ def test_large_states_start_on_the_host(monkeypatch, dtypes):
 def test_states_on_the_host_run_from_init(monkeypatch):
     device = run(METHOD.init(START, GAMMA, ETA, clients=N), data="host")
     monkeypatch.setattr(client_states, "DEVICE_BYTES", 0)
-    assert bits(run(METHOD.init(START, GAMMA, ETA, clients=N))) == bits(device)
+    state = METHOD.init(START, GAMMA, ETA, clients=N)
+    before = bits(state)
+    assert bits(run(state)) == bits(device)
+    assert bits(state) == before  # a version of its own
+    cut = state
+    for rounds in (1, ROUNDS - 1):
+        cut = run(cut, rounds, donate=True)
+    assert bits(cut) == bits(device)
+    monkeypatch.setattr(client_states, "DEVICE_ROWS_BYTES", 0)  # one round's rows at a time
+    assert bits(run(state)) == bits(device)
 
 
 @pytest.mark.parametrize("layout", ["vmap", "sequential"])

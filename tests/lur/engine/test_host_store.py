@@ -9,9 +9,10 @@ from jax.sharding import PartitionSpec as P
 import lur
 from lur.data.writer import in_memory
 from lur.engine import host_store
-from lur.engine.batches import as_stored, plan_sampling
+from lur.engine.batches import as_stored
 from lur.engine.host_store import HostRounds
-from lur.engine.rounds import Rounds, _compiled_host_rounds, run_on_host
+from lur.engine.rounds import Rounds, compiled_host_rounds, run_on_host
+from lur.engine.sampling_plan import plan_sampling
 from lur.parallel.layouts import parse_layout
 from lur.parallel.mesh import CLIENTS_AXIS, mesh_of
 from tests.lur.engine.test_run import B, K, M, R, clients, loss
@@ -61,7 +62,7 @@ def test_padded_clients_have_no_weight(problem, weighting):
     assert rows.examples["x"].sharding.spec == P(None, CLIENTS_AXIS)
     start = method.init(jnp.ones(3), 0.1, 0.3)
     program = Rounds(method, plan, as_stored, layout, R)
-    state, infos = _compiled_host_rounds(layout)(program, start, rows, np.uint32(3), np.int32(R))
+    state, infos = compiled_host_rounds(program, start, rows, np.uint32(3), np.int32(R))
     options = {"rounds": R, "clients_per_round": M, "batch_size": B, "seed": 3, "weighting": weighting}
     expected, expected_infos = lur.run(method, start, store, **options)
     np.testing.assert_allclose(state.params, expected.params, rtol=1e-12)

@@ -1,5 +1,6 @@
 """Arguments of `lur.run` that do not belong together: an error instead of a wrong number, or a copy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -80,3 +81,33 @@ def test_a_linear_model_refuses_late_weights_over_unequal_clients():
     state = method.init({"kernel": jnp.zeros(1)}, 0.1, 0.1)
     with pytest.raises(ValueError, match="theta must have equal weights"):
         run(method, state, epochs=1)
+
+
+def test_a_view_of_a_tuple_with_epochs():
+    """The mini-batches of epochs get a mask, which has no place in a tuple."""
+    store = in_memory([(str(i), {"x": np.ones((i + 1, 2), np.float32)}) for i in range(4)], {})
+    method = lur.local_update(lambda params, batch: jnp.mean((params - batch[0]) ** 2), lur.theta.fedavg(4))
+    state = method.init(jnp.zeros(2), client_lr=0.1, server_lr=0.1)
+    options = {"rounds": 2, "clients_per_round": 2, "batch_size": 1, "view": lambda key, examples: (examples["x"],)}
+    with pytest.raises(ValueError, match=r"view must return arrays by name with epochs, .* got tuple"):
+        lur.run(method, state, store, epochs=1, **options)
+
+
+def test_raw_random_keys_in_batches():
+    method = lur.local_update(lambda params, batch: jnp.mean((params - batch["x"]) ** 2), lur.theta.fedavg(2))
+    state = method.init(jnp.zeros(2), client_lr=0.1, server_lr=0.1)
+    keys = jax.random.split(jax.random.key(0), (3, 2))
+    x = jnp.ones((3, 2, 4, 2))
+    method.round(state, {"x": x, "key": keys})
+    with pytest.raises(ValueError, match=r"agree on the B axis .*; give random keys of jax.random.key, not of jax"):
+        method.round(state, {"x": x, "key": jax.random.key_data(keys)})
+
+
+def test_equinox_modules_as_params():
+    eqx = pytest.importorskip("equinox")
+    method = lur.local_update(lambda model, x: jnp.mean(jax.vmap(model)(x) ** 2), lur.theta.fedavg(2))
+    state = method.init(eqx.nn.Linear(2, 1, key=jax.random.key(0)), client_lr=0.1, server_lr=0.1)
+    state, _ = method.round(state, jnp.ones((3, 2, 4, 2)))
+    assert state.params.weight.shape == (1, 2)
+    with pytest.raises(ValueError, match=r"got .* at \.activation; .*equinox.partition"):
+        method.init(eqx.nn.MLP(2, 1, 4, 1, key=jax.random.key(0)), client_lr=0.1, server_lr=0.1)

@@ -1,6 +1,13 @@
-"""Random settings of `lur.run` against one numpy loop."""
+"""Random settings of `lur.run` against one numpy loop, from bfloat16 to float64.
+
+The tolerance follows from the dtype: about ten roundings in each of the R K local steps and in the round around them,
+of half a unit in the last place each, which may add up, relative to the largest number of each kind. Momentum of 0.9
+keeps up to ten past errors. Adam divides by sqrt(v) + 1e-3 and so multiplies an error by up to a thousand; with 8 or 11
+bits nothing would remain to compare, so half precision is tried with the other optimisers.
+"""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -8,6 +15,8 @@ import lur
 from tests.lur import numpy_loop
 from tests.lur.numpy_loop import FACTORIES, random_store
 
+DTYPES = (jnp.bfloat16, np.float16, np.float32, np.float64)
+HALF, ADAPTIVE = DTYPES[:2], ("adam", "adamw")
 LAYOUTS = ("vmap", "sequential", "chunked:2", "chunked:3", "sharded", "sharded:vmap", "auto")
 
 
@@ -29,8 +38,10 @@ def random_setting(rng):
         "data": rng.choice([None, "host"]),
         "cut": bool(rng.random() < 0.3),
         "eta": float(rng.uniform(0.1, 1)),
-        "dtype": rng.choice([np.float32, np.float64]),
+        "dtype": DTYPES[rng.choice(len(DTYPES), p=(0.1, 0.1, 0.4, 0.4))],
     }
+    if setting["dtype"] in HALF:
+        setting |= {name: "nesterov" for name in ("client", "server") if setting[name] in ADAPTIVE}
     setting["M"] = int(rng.integers(1, len(setting["sizes"]) + 1))
     K = int(rng.integers(1, 6))
     if setting["epochs"] is not None:
@@ -77,22 +88,30 @@ def disagreement(setting, w):
     sampled = {name: s[name] for name in ("rounds", "M", "B", "seed", "epochs", "weighting", "eta", "server")}
     expected, columns = numpy_loop.run(double, w, client, K=K, **sampled)
     found = (state.params, infos.loss, infos.client_losses, infos.client_norms, infos.update_norm)
-    assert all(leaf.dtype == dtype for leaf in found)
+    assert state.params.dtype == dtype
+    assert all(leaf.dtype in (dtype, np.float32) for leaf in found[1:])
     return max(
         float(np.max(np.abs(np.asarray(one, np.float64) - other)) / (1e-3 + np.max(np.abs(other))))
         for one, other in zip(found, (expected, *columns), strict=True)
     )
 
 
+def tolerance(setting):
+    """The largest disagreement that rounding can explain, see above."""
+    optimizers = {setting["client"], setting["server"]}
+    growth = 1000 if optimizers & {*ADAPTIVE} else 1 if optimizers == {"sgd"} else 10
+    steps = setting["rounds"] * len(setting["theta"])
+    return 5 * (1 + steps) * growth * float(jnp.finfo(setting["dtype"]).eps)
+
+
 def attack(seed, count):
-    """How far `count` random settings are off, the worst first."""
+    """How far `count` random settings are off, relative to their tolerances, the worst first."""
     rng, results = np.random.default_rng(seed), []
     for _ in range(count):
         setting = random_setting(rng)
-        single = setting["dtype"] == np.float32
-        with jax.enable_x64(not single):
+        with jax.enable_x64(setting["dtype"] == np.float64):
             off = disagreement(setting, rng.normal(size=2))
-        results.append((off / (2e-5 if single else 1e-11), setting))
+        results.append((off / tolerance(setting), setting))
     return sorted(results, key=lambda result: -result[0])
 
 
@@ -105,7 +124,9 @@ def test_random_settings_are_the_numpy_loop(seed):
 
 @pytest.mark.full
 @pytest.mark.promote
-@pytest.mark.parametrize("seed", range(3, 15))
+@pytest.mark.parametrize("seed", range(3, 53))
 def test_many_random_settings_are_the_numpy_loop(seed):
-    worst, setting = attack(seed, 20)[0]
+    results = attack(seed, 10)
+    print([(round(off, 4), s["client"], s["server"], jnp.dtype(s["dtype"]).name) for off, s in results])
+    worst, setting = results[0]
     assert worst < 1, setting

@@ -10,7 +10,6 @@ import lur
 from lur.data.gather import resident
 from lur.data.sampling import client_key, round_key, sample_clients, shuffled_epochs, with_replacement
 from lur.data.writer import in_memory, write_store
-from lur.engine import rounds as engine_rounds
 from lur.parallel import layouts
 
 M, K, B, R = 3, 4, 2, 5
@@ -122,11 +121,17 @@ def test_a_run_in_parts_from_disk_equals_a_run_from_memory(tmp_path):
 
 def test_fewer_rounds_than_the_capacity_do_not_recompile():
     store = in_memory(clients(dtype=np.float32))
-    method = lur.local_update(lambda w, batch: loss(w, batch), lur.theta.fedavg(K))  # a new loss: a new program
-    before = engine_rounds.compiled_rounds._cache_size()
+    traces, counts = [], []
+
+    def counted(w, batch):
+        traces.append(1)
+        return loss(w, batch)
+
+    method = lur.local_update(counted, lur.theta.fedavg(K))
     for rounds in (8, 5, 1):
         run_rounds(store, rounds, method=method, capacity=8)
-    assert engine_rounds.compiled_rounds._cache_size() == before + 1
+        counts.append(len(traces))
+    assert counts == [counts[0]] * 3
 
 
 @pytest.mark.parametrize(

@@ -123,3 +123,28 @@ def test_batches_of_a_dtype_that_no_parameter_has_are_refused():
     state = method.init({"a": jnp.ones(2, jnp.bfloat16), "b": jnp.ones(2, jnp.float32)}, 0.1, 0.1)
     with pytest.raises(ValueError, match="batches must have the dtype of params, bfloat16 or float32, got float16"):
         method.round(state, jnp.ones((1, 1, 1), jnp.float16))
+
+
+METHODS = {
+    "fednova": lambda: lur.methods.fednova(loss, K, momentum=0.5, prox=0.1),
+    "mime": lambda: lur.methods.mime(loss, K, partial(optax.sgd, momentum=0.9)),
+    "mimelite": lambda: lur.methods.mimelite(loss, K, optax.adam),
+    "diloco": lambda: lur.methods.diloco(loss, K),
+    "fedexp": lambda: lur.methods.fedexp(loss, K),
+    "fedlin": lambda: lur.methods.fedlin(loss, K),
+    "maml": lambda: lur.methods.maml(loss, K - 1, query="separate"),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", METHODS)
+def test_a_round_keeps_every_dtype(name):
+    """Of the whole state, and stays near the round of a float32 model."""
+    method, rng = METHODS[name](), np.random.default_rng(3)
+    batches = {"x": rng.normal(size=(M, K, B, D)), "y": rng.normal(size=(M, K, B))}
+    batches = {key: value.astype(np.float32) for key, value in batches.items()}
+    states = [method.init(start(mixed), 0.05, 0.5, clients=M) for mixed in (True, False)]
+    found, expected = (method.round(state, batches) for state in states)
+    shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state) for state in (states[0], found[0])]
+    assert shapes[0] == shapes[1]
+    check(found[0], found[1], expected[0])

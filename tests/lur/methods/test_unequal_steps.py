@@ -235,3 +235,20 @@ def test_a_client_function_without_padding_is_refused():
     state = method.init(np.ones(1, np.float32), 0.1, 0.1)
     with pytest.raises(ValueError, match=r"clients must take equal numbers of steps with lur\.from_client"):
         lur.run(method, state, store, rounds=1, clients_per_round=2, batch_size=1, epochs=1)
+
+
+@pytest.mark.parametrize(("layout", "data"), PLACES)
+@pytest.mark.parametrize(("prox", "expected"), [(0.0, 2.7644958), (0.5, 2.6648743)])
+def test_fedprox_of_unequal_clients_is_fedjax(prox, expected, layout, data):
+    """The examples are 1 and 3, 3, 3, 3, from w = 0; a server rate of 0.5 on sums of gradients is 1 on differences.
+
+    FedJAX 0.0.17 (jax 0.4.35) in float32: fed_prox.fed_prox(loss, sgd(0.5), sgd(1.0), ShuffleRepeatBatchHParams(
+    batch_size=1, num_epochs=1), prox), five times applied to both clients.
+    """
+    store = in_memory([("a", {"x": np.ones(1)}), ("b", {"x": np.full(4, 3.0)})])
+    method = lur.local_update(distance_loss, lur.theta.fedavg(4), prox=prox)
+    state, _ = lur.run(
+        method, method.init(np.zeros(()), 0.5, 0.5), store, rounds=5, clients_per_round=2, batch_size=1, epochs=1,
+        weighting="examples", layout=layout, data=data,
+    )  # fmt: skip
+    np.testing.assert_allclose(state.params, expected, rtol=2**-23)  # one unit in the last place of float32

@@ -9,9 +9,10 @@ import pytest
 
 import lur
 from lur.data.writer import in_memory
-from lur.engine.batches import as_stored, plan_sampling
+from lur.engine.batches import as_stored
 from lur.engine.rounds import Rounds
 from lur.engine.run_description import describe_run
+from lur.engine.sampling_plan import plan_sampling
 from lur.parallel.agreement import describe, differences, versions
 from lur.parallel.layouts import parse_layout
 

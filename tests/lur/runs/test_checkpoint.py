@@ -15,7 +15,7 @@ import pytest
 from lur.runs import checkpoint
 from lur.runs.checkpoint import load, restore, save
 from lur.runs.errors import Damaged, RunError
-from lur.runs.files import Log
+from lur.runs.files import Log, json_digest
 
 
 class Pair(NamedTuple):
@@ -143,7 +143,7 @@ def test_another_model_or_version_is_refused_and_nothing_is_moved(run):
     manifest = json.loads(file.read_text())
     manifest.pop("sha256")
     manifest["version"] = 2
-    file.write_text(json.dumps({**manifest, "sha256": checkpoint.digest(manifest)}))
+    file.write_text(json.dumps({**manifest, "sha256": json_digest(manifest)}))
     with pytest.raises(RunError, match="expected lur-checkpoint version 1, found lur-checkpoint version 2"):
         restored(run)
     assert sorted(path.name for path in folder.iterdir()) == ["00000001", "00000002"]

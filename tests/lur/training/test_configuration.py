@@ -26,6 +26,10 @@ runs = st.builds(
     rounds=size,
     client_lr=st.none() | rate,
     server=st.sampled_from([None, "sgd", "yogi", "adam"]),
+    method=st.text(),
+    client=st.sampled_from([None, "adamw", "optax:lion"]),
+    prox=st.none() | rate,
+    method_options=st.none() | st.text(),
     theta=st.none() | st.lists(st.floats(0.1, 9), min_size=1, max_size=4).map(tuple),
     batch_size=st.none() | size,
     seed=st.integers(0, 2**32 - 1),
@@ -61,8 +65,17 @@ def test_a_notebook_may_say_it_its_way(tmp_path):
         ({"seed": -1}, "seed must be an integer from 0"),
         ({"client_lr": "fast"}, "client_lr must be a number, got 'fast'"),
         ({"client_lr": float("nan")}, "client_lr must be finite and >= 0, got nan"),
-        ({"server": "sdg"}, "server must be one of sgd, yogi, adam, got 'sdg'; did you mean sgd"),
-        ({"server": ["sgd"]}, "server must be one of"),
+        (
+            {"server": "sdg"},
+            "server must be one of sgd, momentum, nesterov, adagrad, adam, yogi, got 'sdg'; did you mean sgd",
+        ),
+        ({"server": ["sgd"]}, "server must be text, got"),
+        ({"client": "adamv"}, "client must be one of sgd, .*rmsprop, got 'adamv'; did you mean adam"),
+        ({"prox": -1}, "prox must be finite and >= 0, got -1"),
+        ({"local_steps": 0}, "local_steps must be an integer >= 1, got 0"),
+        ({"local_steps": 3, "theta": "1:3"}, "local_steps must be left out with theta, which has K weights, got 3"),
+        ({"local_steps": 3, "epochs": 1}, "local_steps must be left out with epochs"),
+        ({"send": "models"}, "send must be one of gradients, loss_gradients, delta, got 'models'"),
         ({"theta": "2:3"}, "theta must be"),
         ({"theta": 3}, "theta must be text, got 3"),
         ({"theta": "[0,0]"}, "theta must have a positive weight"),
@@ -90,7 +103,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="expected TOML"):
         config.read_config(file)
     file.write_bytes(b" " * (2**20 + 1))
-    with pytest.raises(ValueError, match="expected a configuration of at most"):
+    with pytest.raises(ValueError, match="expected at most 1,048,576 bytes"):
         config.read_config(file)
 
 

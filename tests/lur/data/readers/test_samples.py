@@ -50,6 +50,7 @@ def test_roles(tmp_path):
     path = gzipped(tmp_path, ROLES)
     assert list(samples.roles_json(path)) == [
         ("HAMLET", {"snippets": [b"To be,\nor not", b"Words."]}),
+        ("MUTE", {}),
         ("OPHÉLIE", {"snippets": ["Là".encode()]}),
     ]
     assert list(samples.roles_json(str(path), "test")) == [("HAMLET", {"snippets": [b"The rest is silence."]})]
@@ -58,11 +59,13 @@ def test_roles(tmp_path):
 def test_json_need_not_be_gzipped(tmp_path):
     path = tmp_path / "roles.json"
     path.write_text(json.dumps(ROLES))
-    assert in_memory(samples.roles_json(path)).clients == 2
+    assert [id for id, examples in samples.roles_json(path) if examples] == ["HAMLET", "OPHÉLIE"]
 
 
 def test_users(tmp_path):
-    store = in_memory(samples.users_json(gzipped(tmp_path, USERS)))
+    users = dict(samples.users_json(gzipped(tmp_path, USERS)))
+    assert [id for id, examples in users.items() if not examples] == ["none"]
+    store = in_memory((id, examples) for id, examples in users.items() if examples)
     assert [store.id(i) for i in range(store.clients)] == ["u2", "u1"]
     assert sorted(store.features) == ["creation_date", "score", "tags", "title", "tokens", "type"]
     assert list(store.features["tokens"].texts()) == [b"a b", "é".encode(), b"a b"]
