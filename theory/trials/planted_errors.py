@@ -91,7 +91,7 @@ PLANTED_ERRORS = (
     spoilt("T4", "loose", "bound times 0.3", _bound_times("3/10"), 0, True),
     spoilt("C5t", "loose", "bound times 0.14", _bound_times("14/100"), 0, True),
     spoilt("C5t", "loose", "bound times 0.62", _bound_times("62/100")),
-    *(PlantedError("", *statement[:2], *statement[2:]) for statement in STATEMENTS),
+    *(PlantedError("", s.kind, s.error, s.true, s.false) for s in STATEMENTS),
 )  # fmt: skip
 
 
@@ -131,8 +131,8 @@ def table(outcomes: list[Outcome]) -> str:
 
     def rates(some: list[Outcome]) -> tuple[str, str]:
         tried = sum(o.seeds for o in some)
-        return tuple(f"{count} of {tried} ({count / tried:.0%})"
-                     for count in (sum(o.spoilt_refuted for o in some), sum(o.true_refuted for o in some)))  # fmt: skip
+        spoilt, true = (sum(getattr(o, name) for o in some) for name in ("spoilt_refuted", "true_refuted"))
+        return f"{spoilt} of {tried} ({spoilt / tried:.0%})", f"{true} of {tried} ({true / tried:.0%})"
 
     spoilt, true = rates(outcomes)
     undecided = sum(o.true_undecided for o in outcomes)

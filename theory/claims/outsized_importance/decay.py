@@ -37,7 +37,7 @@ def _paper_runs(xp: Any) -> list[Finding]:
         ("two clients, W = 3, P = 2, C = 4", {"window": 3, "patience": 2, "cooldown": 4, "rounds": 100}),
     ):
         run = xp.decay_run(**settings)
-        x, rule = two_client_run(**settings)
+        x, rule = two_client_run(settings)
         gap = abs(run["x"] - x) + abs(run["server_lr"] - rule.eta)
         what = f"{name}: {run['decays']} decays, x = {run['x']:.12g}; in plain Python {rule.decays}, {x:.12g}"
         findings.append(Finding(run["decays"] == rule.decays and gap < 1e-10, gap, what))
@@ -72,10 +72,10 @@ def _decays_after(losses: tuple[float, ...], window: int, expected: list[int]) -
     return Inspection(look)
 
 
-def two_client_run(window: int, patience: int, cooldown: int, rounds: int, at_once: bool = False) -> tuple[Any, Any]:
+def two_client_run(settings: dict[str, int], at_once: bool = False) -> tuple[Any, Any]:
     """The model and the rule after some rounds on the two clients, by closed forms; `at_once`: a decay acts in its round."""
-    rule, x = PaperDecay(0.4, 0.2, 1e-3, 0.1, 0.9, window, patience, cooldown), 3.0
-    for _ in range(rounds):
+    rule, x = PaperDecay(0.4, 0.2, 1e-3, 0.1, 0.9, *(settings[k] for k in ("window", "patience", "cooldown"))), 3.0
+    for _ in range(settings["rounds"]):
         loss = ((x - 1) ** 2 / 2 + (x - 0.5) ** 2) / 2
         q = ((2 - rule.gamma) * (x - 1) + (2 - 2 * rule.gamma) * 2 * (x - 0.5)) / 2
         eta = rule.eta
@@ -87,7 +87,7 @@ def two_client_run(window: int, patience: int, cooldown: int, rounds: int, at_on
 def _two_readings(xp: Any) -> list[Finding]:
     """Whether it matters if a decay acts on the step of its own round or from the next one on: runs of 60 rounds."""
     settings: dict[str, int] = {"window": 1, "patience": 1, "cooldown": 0, "rounds": 60}
-    (later, _), (now, _) = two_client_run(**settings), two_client_run(**settings, at_once=True)
+    (later, _), (now, _) = two_client_run(settings), two_client_run(settings, at_once=True)
     run = xp.decay_run(**settings)["x"]
     what = f"two clients, 60 rounds: x = {later:.12g} if new rates act from the next round on, {now:.12g} if at once; "
     return [Finding(abs(now - later) < 1e-10, abs(now - later), f"{what}the implementation's is {run:.12g}")]
