@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lur.parallel.disk_rows import DiskRows, disk_rows
 from lur.runs import checkpoint
 from lur.runs.run_writer import Segment, open_writer, record_segments
 from lur.training.loop import StopRequest
 
 NAMES = ("log.jsonl", "cells.jsonl")
-FIRST = {"cells": np.arange(3, dtype=np.float32), "round": np.int32(0)}
+INDEX = np.arange(3)
+FIRST = {"cells": INDEX.astype(np.float32), "round": np.int32(0)}
 
 
 class Killed(BaseException):
@@ -26,15 +28,18 @@ def segments(state, rounds):
         yield Segment(rounds, state, {}, {"log.jsonl": [{"end": rounds}]})
     while state["round"] < rounds:
         t = int(state["round"]) + 1
-        state = {"cells": np.sin(state["cells"] * 1.7 + t).astype(np.float32), "round": np.int32(t)}
-        cells = [{"round": t, "cell": k, "x": state["cells"][k]} for k in range(2)]
+        values = np.sin(np.asarray(state["cells"]) * 1.7 + t).astype(np.float32)
+        on_disk = isinstance(state["cells"], DiskRows)
+        state = {"cells": state["cells"].with_rows(INDEX, values) if on_disk else values, "round": np.int32(t)}
+        cells = [{"round": t, "cell": k, "x": values[k]} for k in range(2)]
         closing = {"log.jsonl": [{"end": t}]} if t == rounds else {}
         yield Segment(t, state, {"log.jsonl": [{"round": t}], "cells.jsonl": cells}, closing)
 
 
-def attempt(path, rounds=4, stop=None, every=1, notify=lambda line: None):
+def attempt(path, rounds=4, stop=None, every=1, notify=lambda line: None, on_disk=False):
     path.mkdir(exist_ok=True)
-    with open_writer(path, NAMES, FIRST, notify) as (writer, state):
+    rows = disk_rows(np.zeros((), np.float32), 3).with_rows(INDEX, FIRST["cells"])
+    with open_writer(path, NAMES, {**FIRST, "cells": rows} if on_disk else FIRST, notify) as (writer, state):
         return [*record_segments(writer, segments(state, rounds), stop or StopRequest(), every=every)]
 
 
@@ -74,21 +79,25 @@ class Moments:
         return call
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.full)])
-def test_killed_between_any_two_file_operations(tmp_path, whole, stride):
+@pytest.mark.parametrize(
+    ("stride", "on_disk"),
+    [(7, False), *(pytest.param(*case, marks=pytest.mark.full) for case in ((1, False), (7, True), (1, True)))],
+)
+def test_killed_between_any_two_file_operations(tmp_path, whole, stride, on_disk):
     """Ever later, until an attempt lives to its end: how many operations there are is orbax's to say, and varies."""
     for fatal in itertools.count(1, stride):
         path = tmp_path / str(fatal)
         with pytest.MonkeyPatch.context() as patch:
             moments = Moments(patch, fatal)
             try:
-                attempt(path)
+                attempt(path, on_disk=on_disk)
             except Killed:
                 survived = False
             else:
                 survived = True
                 assert moments.count < fatal
-        attempt(path)
+        attempt(path, on_disk=on_disk)
+        assert any(path.glob("checkpoints/*/rows/*.bytes")) == on_disk
         assert content(path) == whole, fatal
         assert not [*path.rglob("*.partial")]
         shutil.rmtree(path)
