@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from lur.methods.method import RoundInfo as RoundInfo
     from lur.methods.method import ServerState as ServerState
     from lur.methods.mini_batches import Batches as Batches
+    from lur.runs.load_run import load_run as load_run
+    from lur.training.adaptation import evaluate_adapted as evaluate_adapted
     from lur.training.evaluation import evaluate as evaluate
 
 
@@ -57,8 +59,10 @@ _NAMES = {
     "ServerState": "lur.methods.method",
     "diagnose": "lur.analysis.diagnosis",
     "evaluate": "lur.training.evaluation",
+    "evaluate_adapted": "lur.training.adaptation",
     "from_client": "lur.methods.local_update",
     "inner_loop": "lur.methods.inner_loop",
+    "load_run": "lur.runs.load_run",
     "local_update": "lur.methods.local_update",
     "run": "lur.engine.run",
     "run_grid": "lur.engine.grid",

@@ -1,12 +1,23 @@
 """What local update methods really optimise on quadratics: closed forms, from jax alone, in float64.
 
 An independent witness of `lur`: nothing here imports it, and `theory.trials` is given the implementation to compare.
+A statement of your own is put on trial by `theory.trial` over a `theory.space` (see `theory.reports.statement`).
 """
 
+import importlib
+from typing import Any
+
+from theory import maml as maml
 from theory.affine import FixedPoint as FixedPoint
 from theory.affine import Surrogate as Surrogate
 from theory.affine import fixed_point_of as fixed_point_of
 from theory.affine import surrogate_of as surrogate_of
+from theory.conditioning import chord_condition_bound as chord_condition_bound
+from theory.convergence import decaying_client_bound as decaying_client_bound
+from theory.convergence import decaying_server_bound as decaying_server_bound
+from theory.convergence import descent_bound as descent_bound
+from theory.convergence import fixed_server_bound as fixed_server_bound
+from theory.convergence import true_minimizer_bound as true_minimizer_bound
 from theory.distance import fedavg_distance_bound as fedavg_distance_bound
 from theory.distance import fedavg_eps_distance_bound as fedavg_eps_distance_bound
 from theory.distance import fedavg_heterogeneity_bound as fedavg_heterogeneity_bound
@@ -19,12 +30,15 @@ from theory.distance import limit_loss as limit_loss
 from theory.distance import minimizer_distance as minimizer_distance
 from theory.distance import minimizer_distance_bound as minimizer_distance_bound
 from theory.distance import minimizer_shift as minimizer_shift
+from theory.distance import one_shot_bound as one_shot_bound
 from theory.distance import sharper_distance_bound as sharper_distance_bound
 from theory.examples import two_clients as two_clients
 from theory.extrapolation import extrapolated_minimizer as extrapolated_minimizer
 from theory.extrapolation import minimizer_slope as minimizer_slope
 from theory.limits import Limit as Limit
 from theory.limits import limit_of as limit_of
+from theory.maml import MamlEquivalence as MamlEquivalence
+from theory.maml import check_maml_equivalence as check_maml_equivalence
 from theory.moments import mean_square_error as mean_square_error
 from theory.moments import stationary_mean_square_error as stationary_mean_square_error
 from theory.optimal import optimal_theta as optimal_theta
@@ -57,3 +71,21 @@ from theory.surrogate import surrogate_gradient as surrogate_gradient
 from theory.surrogate import surrogate_hessian as surrogate_hessian
 from theory.surrogate import surrogate_loss as surrogate_loss
 from theory.surrogate import surrogate_minimizer as surrogate_minimizer
+
+_ON_DEMAND = {name: "theory.reports.statement" for name in ("trial", "space")} | {
+    name: "theory.claims.fields"
+    for name in (
+        "between", "function", "integer", "positive", "positive_definite", "rate", "simplex", "symmetric", "vector",
+    )
+}  # fmt: skip
+"""Public names that need exact arithmetic or a room above this one; their modules are imported when they are used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_DEMAND:
+        return getattr(importlib.import_module(_ON_DEMAND[name]), name)
+    raise AttributeError(f"module 'theory' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_ON_DEMAND])

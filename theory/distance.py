@@ -150,6 +150,19 @@ def fedavg_eps_distance_bound(problem: Problem, eps: Float[ArrayLike, ""], K: in
 
 
 @float64
+def one_shot_bound(problem: Problem, gamma: Gamma, K: int) -> Float[Array, ""]:
+    r"""A bound on :math:`\|x^*(\gamma, \Theta_{1:K}) - c\|`: how far K local steps are from one-shot averaging.
+
+    :math:`\tfrac12 \sigma_c (t^{1/2} - t^{-1/2})` with :math:`t = \phi_L / \phi_\mu` (claim L11b, corrected). It falls
+    to 0 as K grows; at K = 1 it bounds :math:`\|x^* - c\|`.
+    """
+    mu, L, _, sigma_c = constants(problem)
+    check_client_rate(gamma, L, closed=True)
+    ratio = phi(K, L, gamma) / phi(K, mu, gamma)
+    return sigma_c * (ratio - 1) / (2 * jnp.sqrt(ratio))
+
+
+@float64
 def gamma_distance_bound(problem: Problem, gamma1: Gamma, gamma2: Gamma, K: int) -> Float[Array, ""]:
     r""":math:`\sigma_c \big(1 + \frac{\phi_{K,L}(\gamma_2)}{\phi_{K,\mu}(\gamma_2)}\big)
     \frac{\phi_{K,L}(\gamma_1) - \phi_{K,L}(\gamma_2)}{\phi_{K,\mu}(\gamma_1)}` on

@@ -168,12 +168,22 @@ def eigvalsh(A: np.ndarray) -> np.ndarray:
         radius = sqrt(half**2 + A[0, 1] * A[1, 0])
         return np.array([middle - radius, middle + radius], dtype=object)
     if not all(isinstance(v, fmpq) for v in A.ravel()):
-        raise ValueError("A must have rational entries if it has 3 or more rows, got an enclosure")
+        return _enclosed_spectrum(A)
     roots = []
     polynomial: Any = flint.fmpq_mat(d, d, list(A.ravel())).charpoly()
     for root, multiplicity in polynomial.numer().complex_roots():
         roots += [root.real] * multiplicity
     return np.array(sorted(roots, key=float), dtype=object)
+
+
+def _enclosed_spectrum(A: np.ndarray) -> np.ndarray:
+    """Ascending eigenvalues of a symmetric matrix of balls; not a number where they cannot be enclosed."""
+    d = len(A)
+    try:
+        values: Any = flint.acb_mat(flint.arb_mat(d, d, [arb(v) for v in A.ravel()])).eig(multiple=True)
+    except ValueError:  # the eigenvalues of such matrices are too close
+        return np.array([arb("nan")] * d, dtype=object)
+    return np.array(sorted((value.real for value in values), key=float), dtype=object)
 
 
 def operator_norm(A: np.ndarray) -> Number:

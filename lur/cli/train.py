@@ -57,6 +57,12 @@ def train(
     loaded = load_task(run_config)
     experiment = resolve(run_config, loaded)
     say(f"{run_config.task}: {loaded.store.clients:,} clients, {loaded.store.examples:,} examples ({origin(loaded)})")
+    if loaded.test is not None:
+        without = loaded.store.clients - loaded.test.clients
+        some = f"; {without:,} clients have none" if without else ""
+        say(f"  {loaded.test.examples:,} further examples are for testing{some}")
+    if loaded.held_out is not None:
+        say(f"  {loaded.held_out.clients:,} further clients are held out")
     say(f"  layout {experiment.layout}: {experiment.layout_reason}")
     progress = None
     with stop_on_signals(quiet) as stop, progress_bar(quiet, "loss", "rate") as bar:
@@ -77,7 +83,7 @@ def train(
                 loss = f"loss {progress.infos.loss.mean():.4f}" if count else ""
                 bar.update(line, completed=progress.rounds, loss=loss, rate=f"{rate:.1f} rounds/s")
                 if progress.evaluation is not None and progress.rounds < run_config.rounds:
-                    say(f"  round {progress.rounds}: {_evaluation_summary(loaded.metric, progress.evaluation)}")
+                    say(f"  round {progress.rounds}: {_evaluation_summary(loaded.metric, progress)}")
     if run_dir is not None and stop.signal is None and is_first:
         from lur.runs.figures import save_figures
 
@@ -145,6 +151,7 @@ def _report_outcome(
         "seconds": progress.seconds,
         "parameters": size,
         "evaluation": progress.evaluation,
+        "held_out": progress.held_out,
         "diverged": progress.diverged or None,
         "run_dir": run_dir,
         "configuration": config,
@@ -159,13 +166,26 @@ def _report_outcome(
         say(f"  stopped after round {progress.rounds:,} of {config.rounds:,}: {kept}")
         return stop.exit_status
     say(f"  {size:,} parameters, {config.rounds} rounds in {progress.seconds:.1f} s")
-    say(f"  after training: {_evaluation_summary(experiment.task.metric, progress.evaluation)}")
+    say(f"  after training: {_evaluation_summary(experiment.task.metric, progress)}")
     return 0
 
 
-def _evaluation_summary(metric: str, evaluation: Any) -> str:
-    """An evaluation in words."""
-    accuracy = evaluation.accuracy
-    right = f", {metric} {accuracy:.1%}" if accuracy == accuracy else ""  # nan: the task has none
-    counted = f"{evaluation.examples:,} examples of {evaluation.clients:,} clients"
-    return f"loss f(x) = {evaluation.loss:.4f}{right} over {counted}"
+def _evaluation_summary(metric: str, progress: Any) -> str:
+    """The evaluations of a run in words, each with its split."""
+    counted = progress.evaluation
+    words = [
+        f"loss f(x) = {counted.loss:.4f}{_right('training', metric, counted)} over the {counted.examples:,} training "
+        f"examples of {counted.clients:,} clients"
+    ]
+    for name, one in progress.held_out.items():
+        split = name.replace("clients", "held-out clients", 1)
+        words.append(
+            f"{split}: loss {one.loss:.4f}{_right(one.split.replace('clients', 'test'), metric, one)} over "
+            f"{one.examples:,} examples of {one.clients:,} clients"
+        )
+    return "\n    ".join(words)
+
+
+def _right(split: str, metric: str, evaluation: Any) -> str:
+    """The accuracy of an evaluation in words; nothing if the task has none."""
+    return f", {split} {metric} {evaluation.accuracy:.1%}" if evaluation.accuracy == evaluation.accuracy else ""

@@ -6,7 +6,7 @@ and the mean of x - y_i is the outer gradient:
 
 .. math::
     y_{i,k+1} = \mathrm{InnerOpt}(y_{i,k}, \nabla f_i(y_{i,k}; S_{i,k})), \quad y_{i,1} = x, \qquad
-    x \leftarrow \mathrm{OuterOpt}\Bigl(x, \tfrac1M \sum_{i \in I} (x - y_{i,K+1})\Bigr).
+    x \leftarrow \mathrm{OuterOpt}\bigl(x, \tfrac1M \sum_{i \in I} (x - y_{i,K+1})\bigr).
 
 The paper's inner optimiser is AdamW with weight decay 0.1, its outer one SGD with Nesterov momentum 0.9 and rate
 eta = 0.7. A worker keeps the state of its inner optimiser between rounds and does not send it

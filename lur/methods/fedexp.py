@@ -5,7 +5,7 @@ Clients run K local steps as in FedAvg and send :math:`\Delta_i = x - y_i`. The 
 
 .. math::
     \bar\Delta = \sum_i p_i \Delta_i, \qquad
-    \eta_g = \max\Bigl\{1,\; \frac{\sum_i p_i \|\Delta_i\|^2}{2\,(\|\bar\Delta\|^2 + \epsilon)}\Bigr\}, \qquad
+    \eta_g = \max\left\{1,\; \frac{\sum_i p_i \|\Delta_i\|^2}{2\,(\|\bar\Delta\|^2 + \epsilon)}\right\}, \qquad
     x \leftarrow x - \eta\, \eta_g \bar\Delta,
 
 with p_i = 1/M and eta = 1 in the paper. The server needs no more than the norms of the updates, which every method's

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from lur._version import __version__
-from lur.data.store import Store
 from lur.data.store_cache import digest
 from lur.regular_files import kind_of, open_in_place, open_regular, read_regular
 from lur.runs.errors import Damaged, Locked, RunError, excerpt
 from lur.runs.files import Position, hash_prefix, json_digest, write_file
+from lur.tasks.task import Task
 
 FORMAT = "lur-run"
 VERSION = 1
@@ -117,9 +117,11 @@ def create_run(
     return info
 
 
-def data_digest(store: Store) -> str:
-    """A digest of a store's content, by which a run recognises its data."""
-    return hashlib.sha256(json.dumps(digest(store), sort_keys=True).encode()).hexdigest()
+def data_digest(task: Task) -> str:
+    """A digest of the content of a task's stores, by which a run recognises its data."""
+    found = [digest(store) for store in (task.store, task.test, task.held_out, task.held_out_test) if store is not None]
+    content = found[0] if len(found) == 1 else found
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def check_data(path: Path, data: str) -> None:

@@ -30,10 +30,10 @@ def read_kept_config(path: Path, kind: str | None = None) -> dict[str, Any]:
       kind: "train" or "sweep", if it must be a run of this kind.
     """
     for is_last in (False, True):  # read twice, because another process may extend the run meanwhile
-        found = read_toml(path / "config.toml")
         info = folder.read_run_info(path, kind)
-        if "config" not in info:  # an earlier version of lur kept no copy
-            return found
+        found = read_toml(path / "config.toml")
+        if "config" not in info:  # an earlier version of lur kept no copy, and trained on all examples
+            return {"test_fraction": 0.0, **found}
         kept = [_parse(path, info[name]) for name in ("config", "superseded") if name in info]
         if found in kept:
             return kept[0]

@@ -134,7 +134,7 @@ def _with_first_group_size(path: Path, plan: SweepPlan) -> SweepPlan:
 
 def _create_or_check(path: Path, plan: SweepPlan, here: dict[str, Any], resuming: bool) -> None:
     """Create a sweep in the locked folder, or check that the sweep there is this one."""
-    sweep, data = plan.sweep, folder.data_digest(plan.experiment.task.store)
+    sweep, data = plan.sweep, folder.data_digest(plan.experiment.task)
     if not resuming:
         folder.create_run(path, KIND, sweep_to_toml(sweep), here, data, cells_at_once=plan.cells_per_group)
         return

@@ -25,6 +25,9 @@ def log_to_tensorboard(path: Path, progress: Iterator[Progress]) -> Iterator[Pro
             if at.evaluation is not None:
                 writer.add_scalar("f", at.evaluation.loss, at.rounds)
                 writer.add_scalar("accuracy", at.evaluation.accuracy, at.rounds)
+            for name, one in at.held_out.items():
+                writer.add_scalar(f"{name}/f", one.loss, at.rounds)
+                writer.add_scalar(f"{name}/accuracy", one.accuracy, at.rounds)
             yield at
     finally:
         if writer is not None:

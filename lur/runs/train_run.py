@@ -39,9 +39,9 @@ from lur.training.configuration import (
     config_from_values,
     to_toml,
 )
-from lur.training.evaluation import Evaluation, evaluate
+from lur.training.evaluation import Evaluation
 from lur.training.experiment import Experiment, check_processes, initial_state
-from lur.training.loop import ChunkSize, Progress, StopRequest, divergence_reason, is_evaluation_due, train
+from lur.training.loop import ChunkSize, Progress, StopRequest, is_evaluation_due, train, with_evaluations
 
 KIND = "train"
 LOGS = ("log.jsonl", "evaluation.jsonl", "timing.jsonl")
@@ -121,16 +121,13 @@ def read_run_config(path: Path) -> RunConfig:
 
 def _create_or_check(path: Path, experiment: Experiment, here: dict[str, Any]) -> bool:
     """Create a run in the locked folder, or check that the run there is this one. Returns whether there is one."""
-    config, data = experiment.config, folder.data_digest(experiment.task.store)
+    config, data = experiment.config, folder.data_digest(experiment.task)
     if not folder.has_run(path):
         folder.create_run(path, KIND, to_toml(config), here, data)
         return False
     kept = read_run_config(path)
     changes = config_changes(kept, config, ignore=("rounds", *MAY_CHANGE))
-    try:
-        done = _last_line(path / "log.jsonl").get("round", 0)
-    except Damaged:
-        done = max((int(saved.name) for saved in checkpoint.checkpoint_folders(path / "checkpoints")), default=0)
+    done = _rounds_done(path)
     if config.rounds < done:
         changes.append(f"rounds {kept.rounds} -> {config.rounds}, of which {done} are done")
     if changes:
@@ -138,6 +135,17 @@ def _create_or_check(path: Path, experiment: Experiment, here: dict[str, Any]) -
     folder.check_data(path, data)
     update_kept_config(path, to_toml(config))
     return True
+
+
+def _rounds_done(path: Path) -> int:
+    """The number of rounds in the log, or in the last checkpoint if the log is damaged."""
+    try:
+        done = _last_line(path / "log.jsonl").get("round", 0)
+    except Damaged:
+        done = None
+    if type(done) is int:
+        return done
+    return max((int(saved.name) for saved in checkpoint.checkpoint_folders(path / "checkpoints")), default=0)
 
 
 def _ending(path: Path, config: ResolvedRun, notify: Callable[[str], None]) -> str:
@@ -216,9 +224,7 @@ def _remaining_progress(
     if point.stage == "diverged":
         yield Progress(done, state, NO_ROUNDS, None, 0.0, point.reason)
     elif point.stage == "evaluate":
-        evaluation = evaluate(experiment.task, experiment.method.model(state))
-        reason = divergence_reason("f(x)", evaluation.loss, experiment.config.loss_limit)
-        yield Progress(done, state, NO_ROUNDS, evaluation, 0.0, reason)
+        yield with_evaluations(experiment, Progress(done, state, NO_ROUNDS, None, 0.0))
     else:
         yield from train(experiment, start=state, chunk=chunk)
 
@@ -255,11 +261,27 @@ def _segment(progress: Progress, config: ResolvedRun, seconds: float) -> Segment
 
 def _evaluation_line(progress: Progress, evaluation: Evaluation) -> dict[str, Any]:
     """f(x) after a round, with the reason if the run diverged there."""
-    line: dict[str, Any] = {"round": progress.rounds, "f": evaluation.loss}
-    if evaluation.accuracy == evaluation.accuracy:  # nan: the task has none
-        line["accuracy"] = evaluation.accuracy
-    line |= {"clients": evaluation.clients, "examples": evaluation.examples}
+    line = {"round": progress.rounds, **_evaluation_values(evaluation)}
+    line |= {name: _evaluation_values(one) for name, one in progress.held_out.items()}
     return line | ({"diverged": progress.diverged} if progress.diverged else {})
+
+
+def _evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
+    """The numbers of an evaluation; without accuracies if the task has none."""
+    values = {
+        "f": evaluation.loss,
+        "accuracy": evaluation.accuracy,
+        "clients": evaluation.clients,
+        "examples": evaluation.examples,
+        "example_loss": evaluation.example_loss,
+        "client_accuracy": evaluation.client_accuracy,
+        "loss_quantiles": list(evaluation.loss_quantiles),
+        "accuracy_quantiles": list(evaluation.accuracy_quantiles),
+        "worst_loss": evaluation.worst_loss,
+        "worst_accuracy": evaluation.worst_accuracy,
+    }
+    has_answers = evaluation.accuracy == evaluation.accuracy
+    return {name: value for name, value in values.items() if has_answers or "accuracy" not in name}
 
 
 def _result(progress: Progress) -> dict[str, Any]:

@@ -28,8 +28,10 @@ GENERATED_SPLITS = ("quadratic", "sinusoid")
 
 TEST_FRACTION = 0.2
 """The fraction of each client's examples that is for testing in built-in data."""
-IN_ORDER = ("shakespeare", "stackoverflow_nwp", "stackoverflow_tp")
+SPLIT_IN_ORDER = ("shakespeare", "stackoverflow_nwp", "stackoverflow_tp")
 """Tasks whose clients write one text after the other: the last ones are for testing."""
+SPLIT_AT_RANDOM = ("femnist", "cifar100", "digits")
+"""Tasks whose test examples are drawn at random."""
 
 
 def load(
@@ -90,7 +92,7 @@ def _with_splits(
     """The task of a raw store, with its test examples and held-out clients, all prepared as the training examples."""
     from lur.data.splits import clients_in, split_clients, split_examples
 
-    rule = "last" if name in IN_ORDER else "random"
+    rule = "last" if name in SPLIT_IN_ORDER else "random"
     held_out_store: Store | None = None
     held_out_test: Store | None = None
     if test is not None:

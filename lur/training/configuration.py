@@ -4,10 +4,9 @@ A configuration is a frozen dataclass, a TOML file, command-line flags or a note
 takes the task's value. `resolve_config` fills these in, and a run folder keeps the result.
 """
 
-import difflib
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import lur.theta as thetas
 from lur.regular_files import read_regular
+from lur.training.option_text import did_you_mean as did_you_mean
+from lur.training.option_text import parse_adaptation, parse_splits, parse_steps
 
 MAX_FILE_BYTES = 2**20
 MAX_INTEGER = 2**53
@@ -97,8 +98,16 @@ class RunConfig:
     ] = "uniform"
     layout: Annotated[str, "How the clients of a round run: auto, vmap, sequential, chunked:4 or sharded."] = "auto"
     seed: Annotated[int, "Random seed of the run: initial model, client sampling, mini-batches."] = 0
-    evaluate_every: Annotated[
-        int | None, "Evaluate f(x) over all data every this many rounds, as well as at the end."
+    evaluate_every: Annotated[int | None, "Evaluate over all data every this many rounds, as well as at the end."] = (
+        None
+    )
+    evaluate_on: Annotated[
+        str | None, "Splits to evaluate on, of train, test and clients (held-out ones); by default all that there are."
+    ] = None
+    adapt: Annotated[
+        str | None,
+        "Numbers of local steps, such as 0,1,5: clients adapt to their own examples with the client optimiser and "
+        "gamma, and are then tested on others.",
     ] = None
     decay: Annotated[
         Literal["off", "paper", "reference"], "LocalUpdateDecay: both rates decay on a plateau (lur.decay)."
@@ -115,6 +124,12 @@ class RunConfig:
     decay_server_cooldown: Annotated[int | None, "C of eta, with --decay reference."] = None
     loss_limit: Annotated[float, "The run has diverged when its loss exceeds this limit or is not finite."] = 1e6
     store: Annotated[Path | None, "Train on this imported store instead of the built-in data."] = None
+    test_store: Annotated[Path | None, "Test examples of the store's clients: another imported store."] = None
+    test_fraction: Annotated[
+        float | None, "Fraction of each client's examples that is for testing; by default 0.2 of built-in data."
+    ] = None
+    held_out: Annotated[float, "Fraction of the clients that is held out: never trained on."] = 0.0
+    split_seed: Annotated[int, "Random seed of these splits."] = 0
     clients: Annotated[int | None, "Number of clients of the built-in data."] = None
     heterogeneity: Annotated[float, "Heterogeneity of the built-in data; 0 makes all clients alike."] = 1.0
     data_seed: Annotated[int, "Random seed of the built-in data."] = 0
@@ -166,6 +181,16 @@ class RunConfig:
                 raise ValueError(f"{name} must be an integer from 0 to 2^32 - 1, got {getattr(self, name)}")
         if not self.loss_limit > 0:
             raise ValueError(f"loss_limit must be > 0, got {self.loss_limit}")
+        splits = parse_splits(self.evaluate_on)
+        if splits is not None and "train" not in splits:
+            raise ValueError(f"evaluate_on must contain train, whose loss tells divergence, got {self.evaluate_on}")
+        parse_adaptation(self.adapt)
+        for name in ("test_fraction", "held_out"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"{name} must be >= 0 and below 1, got {value}")
+        if self.test_store is not None and (self.store is None or self.test_fraction):
+            raise ValueError("test_store must come with store, and without test_fraction")
         for name, tasks in TASK_OPTIONS.items():
             value = getattr(self, name)
             if value != getattr(RunConfig, name) and self.task not in tasks:
@@ -222,7 +247,7 @@ TASK_OPTIONS = {
     "normalise": ("stackoverflow_tp",),
 }
 """The tasks that each option of a task is for: where the paper and its published code differ."""
-SEEDS = ("seed", "data_seed")
+SEEDS = ("seed", "data_seed", "split_seed")
 
 
 @dataclass(frozen=True)
@@ -237,6 +262,7 @@ class ResolvedRun(RunConfig):
       local_steps: K, for methods without Theta; None with `epochs`.
       clients_per_round: M.
       batch_size: B.
+      test_fraction: fraction of each client's examples that is for testing.
       epochs: local epochs; None draws K mini-batches with replacement.
       evaluate_every: rounds between evaluations; None evaluates at the end only.
       checkpoint_every: rounds between checkpoints; None writes them by `checkpoint_seconds` alone.
@@ -246,6 +272,7 @@ class ResolvedRun(RunConfig):
     server_lr: float = field(kw_only=True)
     clients_per_round: int = field(kw_only=True)
     batch_size: int = field(kw_only=True)
+    test_fraction: float = field(kw_only=True)
 
 
 def resolve_config(config: RunConfig, settings: Any, clients: int | None = None) -> ResolvedRun:
@@ -261,9 +288,19 @@ def resolve_config(config: RunConfig, settings: Any, clients: int | None = None)
     """
     from lur.training.method_choice import method_settings
 
-    defaults = {name: getattr(settings, name) for name in ("client_lr", "server_lr", "clients_per_round", "batch_size")}
+    defaults: dict[str, Any] = {
+        name: getattr(settings, name) for name in ("client_lr", "server_lr", "clients_per_round", "batch_size")
+    }
+    defaults["test_fraction"] = default_test_fraction(config)
     asked = {name: value for name, value in asdict(config).items() if value is not None}
     return ResolvedRun(**(defaults | asked | method_settings(config, settings, clients)))
+
+
+def default_test_fraction(config: RunConfig) -> float:
+    """The fraction of examples that is for testing where none is asked for."""
+    from lur.tasks import SPLIT_AT_RANDOM, SPLIT_IN_ORDER, TEST_FRACTION
+
+    return TEST_FRACTION if config.store is None and config.task in (*SPLIT_AT_RANDOM, *SPLIT_IN_ORDER) else 0.0
 
 
 def with_changes(config: RunConfig, **changes: Any) -> RunConfig:
@@ -327,16 +364,6 @@ def config_changes(before: RunConfig, after: RunConfig, ignore: Sequence[str] = 
     return [f"{name} {x} -> {y}" for name, x, y in words]
 
 
-def parse_steps(text: str | None) -> tuple[int, int] | None:
-    """The least and the largest number of local steps in ``low:high``; None for None."""
-    if text is None:
-        return None
-    low, _, high = text.partition(":")
-    if not (low.isdecimal() and high.isdecimal() and 1 <= int(low) <= int(high)):
-        raise ValueError(f"steps must be low:high with 1 <= low <= high, got {text!r}")
-    return int(low), int(high)
-
-
 def check_optimizer(field: str, name: str) -> None:
     """Refuse an optimiser that is neither in the table of the server's or the clients' nor ``module:factory``."""
     from lur.methods.optimizers import CLIENT_OPTIMIZERS, SERVER_OPTIMIZERS
@@ -344,12 +371,6 @@ def check_optimizer(field: str, name: str) -> None:
     table = SERVER_OPTIMIZERS if field == "server" else CLIENT_OPTIMIZERS
     if name not in table and ":" not in name:
         raise ValueError(f"{field} must be one of {', '.join(table)}, got {name!r}{did_you_mean(name, table)}")
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of an error message: the closest of the valid names, or nothing if none is close."""
-    closest = difflib.get_close_matches(name, [*names], n=1, cutoff=0.5)
-    return f"; did you mean {closest[0]}?" if closest else ""
 
 
 def _coerce(name: str, hint: Any, value: Any) -> Any:

@@ -28,17 +28,19 @@ from lur.parallel.client_states import fits_device, place_client_states
 from lur.parallel.layouts import Layout, choose_layout
 from lur.parallel.mesh import param_shardings, replicated
 from lur.parallel.processes import place_arrays
-from lur.tasks import load
+from lur.tasks import GENERATED_SPLITS, load
 from lur.tasks.task import Task
 from lur.theta import MAX_K
-from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, parse_steps, resolve_config
+from lur.training.configuration import TASK_OPTIONS, ResolvedRun, RunConfig, resolve_config
+from lur.training.held_out import check_splits
 from lur.training.method_choice import choose_method, make_method
+from lur.training.option_text import parse_steps
 from lur.training.user_code import call, load_attribute
 
 MAX_ROUNDS_PER_CALL = 256
 """Most rounds of one call of the engine: the same for all runs, so that interrupting a run changes no bit of it."""
 
-DATA_PATHS = ("store", "word_count", "tag_count")
+DATA_PATHS = ("store", "test_store", "word_count", "tag_count")
 """Fields that may differ between processes."""
 
 Data = Resident | Literal["host"]
@@ -84,6 +86,7 @@ def resolve(config: RunConfig, task: Task) -> Experiment:
       task: the loaded task, see `load_task`.
     """
     resolved = resolve_config(config, task.settings, task.store.clients)
+    check_splits(task, resolved)
     shapes = jax.eval_shape(task.init, jax.random.key(0))
     M, is_linear = resolved.clients_per_round, task.linear is not None
     layout, reason = choose_layout(shapes, M, resolved.layout, linear=is_linear)
@@ -146,6 +149,11 @@ def load_task(config: RunConfig) -> Task:
         if config.task == "quadratic":
             raise ValueError(f"--store is not for quadratic, whose problem is generated, got {config.store}")
         options["store"] = open_store(config.store)
+    if config.task not in GENERATED_SPLITS or config.test_fraction or config.held_out:
+        options |= {name: getattr(config, name) for name in ("test_fraction", "held_out", "split_seed")}
+    if config.test_store is not None:
+        options["test"] = open_store(config.test_store)
+        del options["test_fraction"]
     for flag, path, names, option, read, size in (
         ("--word-count", config.word_count, ("stackoverflow_nwp", "stackoverflow_tp"), "vocabulary",
          counts.word_count, 10_000),

@@ -6,10 +6,10 @@ Ctrl-C or SIGTERM stops a run at its next report of progress, where it can write
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from lur.training.experiment import (
     place_state,
     run_rounds,
 )
+from lur.training.held_out import held_out_evaluations
 
 ChunkSize = int | Callable[[float], int]
 """Rounds between two reports of progress: a number, or a function of the seconds that a round takes."""
@@ -42,9 +43,10 @@ class Progress(NamedTuple):
       rounds: number of rounds done since the beginning of the run.
       state: the state after them.
       infos: what the rounds since the last progress report, as numpy arrays with a leading axis of rounds.
-      evaluation: f(x) after the last of these rounds; None where it was not due.
+      evaluation: f(x) and accuracy, over the data trained on, after the last of these rounds; None where not due.
       seconds: time since training began or was resumed.
       diverged: why the run ends here; None if it has not diverged.
+      held_out: the evaluations on other splits, by name; empty where not due.
     """
 
     rounds: int
@@ -53,6 +55,7 @@ class Progress(NamedTuple):
     evaluation: Evaluation | None
     seconds: float
     diverged: str | None = None
+    held_out: Mapping[str, Evaluation] = MappingProxyType({})
 
 
 def train(experiment: Experiment, *, start: ServerState | None = None, chunk: ChunkSize = 10) -> Iterator[Progress]:
@@ -89,13 +92,22 @@ def train(experiment: Experiment, *, start: ServerState | None = None, chunk: Ch
         if callable(chunk):
             size = min(MAX_ROUNDS_PER_CALL, max(1, chunk((monotonic() - chunk_began) / (stop - done))))
         done = stop
-        evaluation, reason = None, None
+        progress = Progress(done, state, infos, None, monotonic() - began)
         if done == config.rounds or is_evaluation_due(config, done):
-            evaluation = evaluate(experiment.task, experiment.method.model(state))
-            reason = divergence_reason("f(x)", evaluation.loss, config.loss_limit)
-        yield Progress(done, state, infos, evaluation, monotonic() - began, reason)
+            progress = with_evaluations(experiment, progress)
+        reason = progress.diverged
+        yield progress._replace(seconds=monotonic() - began)
         if reason is not None:
             return
+
+
+def with_evaluations(experiment: Experiment, progress: Progress) -> Progress:
+    """The progress with its evaluations, and with the reason if f(x) shows that the run has diverged."""
+    params = experiment.method.model(progress.state)
+    evaluation = evaluate(experiment.task, params)
+    reason = divergence_reason("f(x)", evaluation.loss, experiment.config.loss_limit)
+    held_out = {} if reason else held_out_evaluations(experiment.task, experiment.config, params)
+    return progress._replace(evaluation=evaluation, diverged=reason, held_out=held_out)
 
 
 def is_evaluation_due(config: ResolvedRun, round: int) -> bool:

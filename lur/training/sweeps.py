@@ -19,10 +19,10 @@ from jaxtyping import Bool, Int
 from lur.engine.cells import CELL_AXES
 from lur.engine.grid import advance_grid, init_cells
 from lur.methods.method import RoundInfo, ServerState
-from lur.training.configuration import parse_steps
 from lur.training.evaluation import Evaluation, evaluate, evaluate_cells
 from lur.training.experiment import MAX_ROUNDS_PER_CALL, Data, place_data, place_state, run_rounds
 from lur.training.loop import ChunkSize, divergence_reason, first_divergence, is_evaluation_due
+from lur.training.option_text import parse_steps
 from lur.training.sweep_plan import SweepPlan
 
 COMPACT_EVERY = 64

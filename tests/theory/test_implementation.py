@@ -9,7 +9,7 @@ import pytest
 import lur
 from tests.lur.problems import random_quadratic
 from theory.trials import REFERENCE, implementation_of
-from theory.trials.numeric import arithmetic
+from theory.trials.arithmetic import arithmetic
 
 LUR = implementation_of(lur)
 

@@ -5,11 +5,14 @@ with the implementation on trial in it) for sampling and gradient ascent, or exa
 therefore serves the search for a counterexample and its certification.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+
+from theory.claims.fields import Field
 
 Verdict = Literal["HOLDS", "FALSE", "TYPO", "NEEDS", "DEFINITION", "UNDECIDED"]
 Side = Callable[[Any, Any], Any]
@@ -19,16 +22,21 @@ class Space(NamedTuple):
     """A family of instances that meet a claim's assumptions.
 
     Attributes:
-      dims: the integers (d, n, K, ...), smallest first; each set of them is tried.
+      dims: the sizes (d, n, K, ...), smallest first; each set of them is tried.
       draw: ``draw(generator, dims, count) -> raw``, a dict of unconstrained numbers, `count` of each.
-      build: ``build(raw, dims) -> dict`` of arrays; every raw point gives an instance that meets the assumptions.
+      build: ``build(raw, dims, xp=..., kappa=...) -> dict`` of arrays; every raw point gives an instance that meets the
+        assumptions, with condition numbers up to kappa.
       legal: ``legal(xp, I) -> bool``, the assumptions again, checked exactly after rounding.
+      fields: the typed fields, by name, which say how a value is rounded.
+      grow: the sizes that may be enlarged beyond `dims`.
     """
 
     dims: tuple[dict[str, int], ...]
     draw: Callable[[np.random.Generator, dict[str, int], int], dict[str, Any]]
-    build: Callable[[dict[str, Any], dict[str, int]], dict[str, Any]]
+    build: Callable[..., dict[str, Any]]
     legal: Callable[[Any, Any], bool]
+    fields: Mapping[str, Field] = MappingProxyType({})
+    grow: tuple[str, ...] = ()
 
 
 class Trial(NamedTuple):
@@ -38,14 +46,14 @@ class Trial(NamedTuple):
       space: the instances.
       left: the left side; compared entry by entry if the sides are arrays.
       right: the right side.
-      relation: ``<=`` or ``==``.
-      pursue: whether to follow sampling by gradient ascent on left / right (inequalities only).
+      relation: ``<=`` or ``==``, at every entry.
+      pursue: whether to follow sampling by gradient ascent on the violation (inequalities only).
     """
 
     space: Space
     left: Side
     right: Side
-    relation: Literal["<=", "=="]
+    relation: Literal["<=", "=="] = "<="
     pursue: bool = True
 
 
@@ -110,11 +118,13 @@ class Paper(NamedTuple):
     """A paper and its claims.
 
     Attributes:
+      name: what `lur verify --paper` calls it: its package in `theory.claims`.
       title: its title.
       authors: its authors, as one writes them in a sentence.
       claims: its claims, in the order in which they are tried.
     """
 
+    name: str
     title: str
     authors: str
     claims: tuple[Claim, ...]

@@ -1,8 +1,6 @@
 """Where instances come from: unconstrained numbers in, legal problems out.
 
-Eigenvalues, rotations, probabilities and rates are reached through exp, angles, softmax and sigmoid, so that a
-gradient step anywhere gives a problem that meets the paper's assumptions. The names of the fields are the
-paper's; `theory.trials.certify` rounds them to fractions by name.
+The names of the standard fields are the paper's.
 
 =========  =============  ==========================================================
 field      shape          meaning
@@ -10,23 +8,34 @@ field      shape          meaning
 A          (n, d, d)      client matrices, eigenvalues in [1, kappa]
 c          (n, d)         client minimisers
 p          (n,)           client probabilities
-gamma      ()             client rate, in (0, edge)
+gamma      ()             client rate, in [0, edge)
 theta      (K,)           weights
 x          (d,)           a model
 A_z, c_z   (m, d, d), .   the examples of one client, p_z (m,) their probabilities
 =========  =============  ==========================================================
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from theory import numeric
 from theory.claims.claim import Space
+from theory.claims.fields import (
+    Field,
+    curvature,
+    example_matrices,
+    instance_of,
+    made_by,
+    positive_definite,
+    rate,
+    simplex,
+    vector,
+    weights,
+)
 
-KAPPA = 1e3  # the largest condition number visited
+KAPPA = 1e3  # the largest condition number in floating point; exact arithmetic goes further
 
 Edge = Callable[[dict[str, int], Any], Any]
 
@@ -46,104 +55,88 @@ def up_to(numerator: int, denominator: int = 1) -> Edge:
     return lambda dims, L: numerator / (denominator * L)
 
 
-def _shapes(dims: dict[str, int]) -> dict[str, tuple[tuple[int, ...], float]]:
-    d, n, m, K = (dims.get(name, 1) for name in ("d", "n", "m", "K"))
-    return {
-        "spread": ((), 2.0),
-        "eigenvalues": ((n, d), 2.0),
-        "angles": ((n, d * (d - 1) // 2), 2.0),
-        "c": ((n, d), 1.0),
-        "p": ((n,), 1.0),
-        "gamma": ((), 2.0),
-        "theta": ((K,), 1.5),
-        "x": ((d,), 2.0),
-        "eigenvalues_z": ((m, d), 1.5),
-        "angles_z": ((m, d * (d - 1) // 2), 2.0),
-        "c_z": ((m, d), 1.0),
-        "p_z": ((m,), 1.0),
-    }
-
-
-_RAW = {
-    "A": ("spread", "eigenvalues", "angles"),
-    "A_z": ("eigenvalues_z", "angles_z"),
+STANDARD: Mapping[str, Field] = {
+    "A": positive_definite("n"),
+    "A_z": example_matrices("m"),
+    "c": vector("n", "d"),
+    "x": vector("d", spread=2.0),
+    "c_z": vector("m", "d"),
+    "p": simplex("n"),
+    "p_z": simplex("m"),
+    "theta": weights("K"),
 }
 
 
-def matrices(eigenvalues: Any, angles: Any) -> Any:
-    """Symmetric matrices (..., d, d) with given eigenvalues (..., d), turned by d(d-1)/2 plane rotations."""
-    d = eigenvalues.shape[-1]
-    built = eigenvalues[..., None] * jnp.eye(d)
-    planes = [(i, j) for i in range(d) for j in range(i)]
-    for index, (i, j) in enumerate(planes):
-        cos, sin = jnp.cos(angles[..., index]), jnp.sin(angles[..., index])
-        turn = jnp.zeros_like(built) + jnp.eye(d)
-        turn = turn.at[..., i, i].set(cos).at[..., j, j].set(cos).at[..., i, j].set(sin).at[..., j, i].set(-sin)
-        built = turn @ built @ turn.swapaxes(-1, -2)
-    return (built + built.swapaxes(-1, -2)) / 2
+def _client_rate(edge: Edge) -> Field:
+    """gamma in [0, edge), in units of 1/L."""
+    return rate(lambda xp, I: edge(I.dims, curvature(xp, I)))._replace(unit=curvature)
+
+
+def varying(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """Returns the sizes among K, d, n, M that take several values, so that larger ones are meant too.
+
+    K stays where the sequences of a client's mini-batches are enumerated, which are m^(K B).
+    """
+    names = ("d", "n") if any("m" in one for one in sizes) else ("K", "d", "n", "M")
+    return tuple(name for name in names if len({one[name] for one in sizes if name in one}) > 1)
 
 
 def space(
     fields: str,
-    dims: tuple[dict[str, int], ...],
+    dims: Iterable[Mapping[str, int]],
     edge: Edge = inverse_L,
     legal: Callable[[Any, Any], bool] | None = None,
-    extra: Mapping[str, Callable[[Any, dict[str, Any], dict[str, int]], Any]] | None = None,
+    extra: Mapping[str, Field | Callable[..., Any]] | None = None,
+    grow: str | None = None,
 ) -> Space:
     """The space of instances with these fields, e.g. ``space("A c p gamma theta", ...)``, gamma below `edge`.
 
-    `extra` adds numbers of a claim's own, in order: ``{"eps": lambda raw, built, dims: jax.nn.sigmoid(raw)}`` makes one
-    from a standard normal number and the fields built before it. `legal` checks what they must satisfy.
+    Args:
+      fields: names of standard fields.
+      dims: the sizes to try, smallest first.
+      edge: where the range of gamma ends, as a function of the sizes and L.
+      legal: what the fields must satisfy besides their types, ``legal(xp, I)``.
+      extra: fields of a claim's own, in order: typed ones, or ``make(raw, built, dims)`` of a normal number and the
+        fields before it.
+      grow: the sizes that may be enlarged beyond `dims`; by default those of K, d, n, M that vary in `dims`.
     """
-    names, extra = fields.split(), dict(extra or {})
+    standard = {**STANDARD, "gamma": _client_rate(edge)}
+    order = ("A", "A_z", "c", "x", "c_z", "p", "p_z", "gamma", "theta")
+    typed: dict[str, Field] = {name: standard[name] for name in order if name in fields.split()}
+    for name, make in (extra or {}).items():
+        typed[name] = make if isinstance(make, Field) else made_by(make)
+    dims = tuple(dict(one) for one in dims)
+    return space_of(typed, dims, legal, varying(dims) if grow is None else tuple(grow.split()))
+
+
+def space_of(
+    fields: Mapping[str, Field],
+    dims: tuple[dict[str, int], ...],
+    legal: Callable[[Any, Any], bool] | None = None,
+    grow: tuple[str, ...] = (),
+) -> Space:
+    """The space of instances with these typed fields, each of which may depend on those before it."""
+
+    def parts(name: str) -> list[tuple[str, Any]]:
+        return [(f"{name}_{part}" if part else name, value) for part, value in fields[name].parts.items()]
 
     def draw(generator: np.random.Generator, dims: dict[str, int], count: int) -> dict[str, Any]:
-        shapes = _shapes(dims)
-        raw = [part for name in names for part in _RAW.get(name, (name,))]
-        drawn = {part: shapes[part][1] * generator.standard_normal((count, *shapes[part][0])) for part in raw}
-        return drawn | {name: 2 * generator.standard_normal(count) for name in extra}
+        return {
+            key: part.spread * generator.standard_normal((count, *part.shape(dims)))
+            for name in fields
+            for key, part in parts(name)
+        }
 
-    def build(raw: dict[str, Any], dims: dict[str, int]) -> dict[str, Any]:
-        built, L = {}, 1.0
-        if "A" in names:
-            kappa = jnp.exp(jnp.log(KAPPA) * jax.nn.sigmoid(raw["spread"]))
-            eigenvalues = kappa ** jax.nn.sigmoid(raw["eigenvalues"])
-            built["A"], L = matrices(eigenvalues, raw["angles"]), eigenvalues.max()
-        if "A_z" in names:
-            eigenvalues = jnp.exp(raw["eigenvalues_z"])
-            built["A_z"] = matrices(eigenvalues, raw["angles_z"])
-        for name in ("c", "x", "c_z"):
-            if name in names:
-                built[name] = raw[name]
-        for name in ("p", "p_z"):
-            if name in names:
-                built[name] = jax.nn.softmax(raw[name])
-        if "p_z" in names and "A_z" in names:
-            L = jnp.linalg.eigvalsh(jnp.tensordot(built["p_z"], built["A_z"], 1)).max()
-        if "gamma" in names:
-            built["gamma"] = edge(dims, L) * jax.nn.sigmoid(raw["gamma"])
-        if "theta" in names:
-            built["theta"] = jnp.exp(raw["theta"])
-        for name, make in extra.items():
-            built[name] = make(raw[name], built, dims)
-        return built
+    def build(raw: dict[str, Any], dims: dict[str, int], xp: Any = numeric, kappa: float = KAPPA) -> dict[str, Any]:
+        I = instance_of({}, dims)
+        for name, field in fields.items():
+            own = {part: raw[f"{name}_{part}" if part else name] for part in field.parts}
+            setattr(I, name, field.build(xp, own, I, kappa))
+        return {name: getattr(I, name) for name in fields}
 
     def in_range(xp: Any, I: Any) -> bool:
-        if "A" in names:
-            spectrum = xp.eigvalsh(I.A)
-            if not all(v > 0 for v in spectrum.ravel()):
-                return False
-            if "gamma" in names:
-                L = xp.maximum(*spectrum.ravel())
-                if not (I.gamma >= 0 and edge(I.dims, L) - I.gamma > 0):
-                    return False
-        if "A_z" in names and not all(v > 0 for v in xp.eigvalsh(I.A_z).ravel()):
+        if not all(field.legal(xp, getattr(I, name), I) for name, field in fields.items()):
             return False
-        for name in ("p", "p_z"):
-            if name in names and not all(v > 0 for v in getattr(I, name)):
-                return False
-        if "theta" in names and not all(v >= 0 for v in I.theta):
-            return False
-        return legal is None or legal(xp, I)
+        return legal is None or bool(legal(xp, I))
 
-    return Space(dims, draw, build, in_range)
+    return Space(dims, draw, build, in_range, dict(fields), grow)

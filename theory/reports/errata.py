@@ -8,19 +8,19 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from theory.claims import CLAIMS
 from theory.claims.outsized_importance import PAPER
+from theory.reports.counterexample import equations, side_entries
 from theory.reports.files import write_atomically
+from theory.reports.sizes import describe_sizes
 from theory.reports.typeset import (
     escape_markdown,
     markdown_mathematics,
     number,
     page,
-    symbol,
     to_html,
     to_markdown,
 )
@@ -28,7 +28,7 @@ from theory.trials.search import FULL, QUICK
 
 TITLE = f"Errata to “{PAPER.title}”"
 MEANINGS = {
-    "FALSE": "a counterexample in exact numbers is below; the true form stood the same trial",
+    "FALSE": "a counterexample in exact numbers is below; the true form, where there is one, stood the same trial",
     "TYPO": "false as printed, by a misprint; once corrected, it stood the trial",
     "NEEDS": "false as printed, true under an assumption that is not stated",
     "UNDECIDED": "neither proved false nor left standing",
@@ -36,6 +36,7 @@ MEANINGS = {
     "HOLDS": "no violation was found; equalities were also checked exactly, in fractions",
 }
 MAX_FINDINGS = 3
+LARGE = 1_000_000  # a ratio above this only says that the right side can all but vanish
 SEPARATOR = r",\quad "
 
 
@@ -77,51 +78,14 @@ def _ratio(value: float) -> str:
     return f"${number(digits)}$" if "e" in digits else digits
 
 
-def _entries(side: str) -> list[str]:
-    """The numbers of one side of a counterexample."""
-    return [part.strip() for part in side.strip("[]").split(",")]
-
-
-def _tuple(values: Iterable[Any]) -> str:
-    """Numbers as one number or a tuple, in LaTeX."""
-    numbers = [number(value) for value in values]
-    return numbers[0] if len(numbers) == 1 else r"\left(" + r",\; ".join(numbers) + r"\right)"
-
-
-def _equations(name: str, value: Any) -> list[str]:
-    """A field of an instance as equations: A as one matrix A_1, A_2, ... for each client, p as a tuple."""
-    if not isinstance(value, list):
-        return [f"{symbol(name)} = {number(value)}"]
-    if not isinstance(value[0], list):
-        return [f"{symbol(name)} = {_tuple(value)}"]
-    base, _, suffix = name.partition("_")
-    return [
-        f"{symbol(f'{base}_{suffix}_{index}' if suffix else f'{base}_{index}')} = {_array(item)}"
-        for index, item in enumerate(value, start=1)
-    ]
-
-
-def _array(value: list[Any]) -> str:
-    if isinstance(value[0], list):
-        if len(value) == 1 and len(value[0]) == 1:
-            return number(value[0][0])
-        rows = r" \\ ".join(" & ".join(number(v) for v in row) for row in value)
-        return rf"\begin{{pmatrix}} {rows} \end{{pmatrix}}"
-    if len(value) == 1:
-        return number(value[0])
-    return r"\begin{pmatrix} " + r" \\ ".join(number(v) for v in value) + r" \end{pmatrix}"
-
-
 def _counterexample(found: dict[str, Any]) -> list[str | Display]:
     """Where a claim fails: the instance and both sides, or the finding of an inspection."""
     if "instance" not in found:
         return [str(found["found"])]
-    equations = [equation for name, value in found["instance"].items() for equation in _equations(name, value)]
-    left, right = (_tuple(_entries(found[side])) for side in ("left", "right"))
     return [
-        Display(tuple(equations)),
+        Display(tuple(equations(found["instance"]))),
         "where the left side and the right side are",
-        Display((left, right)),
+        Display(side_entries(found)),
     ]
 
 
@@ -130,8 +94,11 @@ def _tightness(row: dict[str, Any]) -> str:
     measure, corrected_measure = _measures(row["id"])
     correction = row["correction"]
     ratios, sentences = [], []
-    if measure == "ratio" and row["ratio"] is not None:
-        ratios.append(f"{_ratio(row['ratio'])} as printed")
+    if measure == "ratio" and row.get("unbounded"):
+        ratios.append("unbounded as printed")
+    elif measure == "ratio" and row["ratio"] is not None:
+        large = row["ratio"] > LARGE
+        ratios.append(f"more than {LARGE:,} as printed" if large else f"{_ratio(row['ratio'])} as printed")
     if correction and correction["outcome"] != "stands":
         sentences.append(f"The correction did not stand its trial ({correction['outcome']}).")
     elif correction and corrected_measure == "ratio":
@@ -143,6 +110,21 @@ def _tightness(row: dict[str, Any]) -> str:
     if ratios:
         sentences.insert(0, f"Largest left side / right side found: {', '.join(ratios)}.")
     return " ".join(sentences)
+
+
+def _tried(row: dict[str, Any]) -> str:
+    """The sizes at which the printed and the true form were tried, and how often exactly."""
+    forms = (("printed form", row), ("true form", row["correction"] or {}))
+    return "; ".join(f"{form}: {tried}" for form, part in forms if (tried := _sizes(part)))
+
+
+def _sizes(part: dict[str, Any]) -> str:
+    """The sizes of a form and its number of exact checks."""
+    if _is_inspected(part):
+        return f"inspected, {part['exact_checks']} cases chosen by hand"
+    if not part.get("sizes"):
+        return ""
+    return f"{describe_sizes(part['sizes'])} ({part['exact_checks']} exact checks)"
 
 
 def _entry(row: dict[str, Any]) -> Entry:
@@ -157,6 +139,7 @@ def _entry(row: dict[str, Any]) -> Entry:
         ("read as" if row["verdict"] == "DEFINITION" else "true", [row["corrected"]]),
         ("fails at", _counterexample(row["counterexample"]) if row["counterexample"] else [""]),
         ("how tight", [_tightness(row)]),
+        ("tried at", [_tried(row)]),
         ("checked", [findings_line]),
         ("note", [row["note"]]),
     ]
@@ -177,7 +160,10 @@ def _trial_summary(row: dict[str, Any]) -> str:
 def _remark(row: dict[str, Any]) -> str:
     """Assumptions, sharper form and note of a claim that holds, as sentences."""
     assumptions = f"Assuming {'; '.join(row['assumptions'])}." if row["assumptions"] else ""
-    parts = [assumptions, row["corrected"], row["note"]]
+    tried = "Inspected in cases chosen by hand" if _is_inspected(row) else ""
+    if row.get("sizes"):
+        tried = f"Tried at {describe_sizes(row['sizes'])}"
+    parts = [assumptions, row["corrected"], row["note"], tried]
     if row["verdict"] != row["expected"]:
         parts.append(f"On record as {row['expected']}.")
     return " ".join(part if re.search(r"[.:;]$", part) else f"{part}." for part in parts if part)
@@ -189,15 +175,45 @@ def _introduction(rows: list[dict[str, Any]], full: bool, seed: int) -> list[str
     return [
         f"A companion to the paper by {PAPER.authors}; line numbers are those of its LaTeX source. {len(rows)} claims "
         "were put on trial.",
-        f"Every verdict is computed. For each size of problem {budget.samples:,} random instances that meet the "
-        "claim's assumptions are tried; for an inequality, gradient ascent on left side / right side with respect to "
-        f"the instance follows, from {budget.restarts} starts with {budget.steps} steps each (pursuit). A violation is "
-        "rounded to small fractions and checked in exact arithmetic, so that a counterexample is a proof. A largest "
-        "ratio is the largest that pursuit found: 1 means that the bound is attained; a smaller one is only a lower "
-        "bound of the supremum.",
+        "Whether a claim stands or falls is computed. For each size of problem "
+        f"{budget.samples:,} random instances that meet the claim's assumptions are tried; for an inequality, gradient "
+        f"ascent on the violation with respect to the instance follows, from {budget.restarts} starts with "
+        f"{budget.steps} steps each (pursuit), and a random search at larger sizes. The worst instances, and random "
+        "rational ones of every size with condition numbers up to $10^{12}$, are checked in exact arithmetic, so that "
+        "a counterexample is a proof. A largest ratio is the largest that the search found: 1 means that the bound is "
+        "attained; a smaller one is only a lower bound of the supremum. HOLDS means that nothing was found, not that "
+        "the claim is proved.",
+        "What is not computed: the kind of a falsehood (FALSE, TYPO or NEEDS) is on record, and so is how a loose "
+        "sentence of the paper is read. What is called printed is the paper's claim in our words; the line says where "
+        f"to compare. {_inspected(rows)} marked “inspected” rest on cases chosen by hand, not on a search. Of a true "
+        "form, the formulas were tried as told under “how tight”; explanations around them were not.",
+        _checked(rows),
         f"Budget: {'full' if full else 'quick'}. Seed: {seed}. Made by `lur verify{' --full' if full else ''} --seed "
         f"{seed} --errata FOLDER`.",
     ]
+
+
+def _inspected(rows: list[dict[str, Any]]) -> str:
+    """How many claims were inspected rather than searched."""
+    count = sum(_is_inspected(row) for row in rows)
+    return f"{count} claim{'s' if count != 1 else ''}"
+
+
+def _is_inspected(row: dict[str, Any]) -> bool:
+    """Whether the verdict rests on cases that were chosen by hand."""
+    return bool(row.get("exact_checks")) and not row.get("sizes")
+
+
+def _checked(rows: list[dict[str, Any]]) -> str:
+    """How many instances were checked exactly, and how many of them had a positive rate and several steps."""
+    searched = [part for row in rows for part in (row, row["correction"] or {}) if part.get("sizes")]
+    checks = sum(part["exact_checks"] for part in searched)
+    moving = sum(part["moving_checks"] for part in searched)
+    return (
+        f"{checks:,} instances were checked in exact arithmetic; in {moving:,} of them a rate was positive and "
+        "$K > 1$. The rest are counterexamples, which are made as simple as possible, claims about $K = 1$ or "
+        "$\\gamma = 0$, and claims without a rate or without $K$."
+    )
 
 
 def _arrange(rows: list[dict[str, Any]]) -> tuple[list[tuple[str, int]], list[Entry], list[dict[str, Any]]]:

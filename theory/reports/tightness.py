@@ -15,15 +15,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from theory import numeric
 from theory.claims import find
 from theory.claims.claim import Claim, Space, Trial
+from theory.claims.fields import instance_of
 from theory.precision import float64
-from theory.trials import numeric
-from theory.trials.certify import check, round_field
+from theory.trials.certify import check, rounded
+from theory.trials.compare import ratio_of
 from theory.trials.implementation import REFERENCE, Implementation
-from theory.trials.search import EPSILON, ascend, instance_of
+from theory.trials.search import ascend
 from theory.trials.workers import do_nothing, results
 
+EPSILON = 1e-9  # of a right side of 0: a picture shows a large number, not infinity
 FLOOR = 1e-8  # the ratio of two sides that are both below this means nothing
 VIOLATED = 1.001  # a ratio above this is a violation; closer to 1 it may be a rounding error
 POOL = 64  # instances drawn per start of the ascent, because few may allow the given gamma L
@@ -222,7 +225,8 @@ def _pursue(
     starts = {name: value[indices] for name, value in raw.items()}
     starts["gamma_L"] = np.repeat(np.asarray(list(chosen)), effort.restarts)
     fixed = _relative(trial)._replace(space=_with_fixed_rate(trial.space, rate))
-    ratios, built = ascend(fixed, dims, effort.steps, starts, implementation)
+    found, built = ascend(fixed, dims, effort.steps, starts, implementation)
+    ratios = np.array([ratio_of(float(excess)) if excess > -np.inf else -np.inf for excess in found])
     largest: dict[float, float | None] = {}
     for row, g in enumerate(chosen):
         first = row * effort.restarts
@@ -239,8 +243,8 @@ def _is_certain(trial: Trial, dims: dict[str, int], instance: dict[str, Any], ra
     """Whether an instance is legal; one that violates the claim must be legal and violate it in fractions as well."""
     if ratio <= VIOLATED:
         return bool(trial.space.legal(numeric, instance_of(instance, dims)))
-    for denominator, down in itertools.product((10**6, 10**3, 10**9, 10**12), (False, True)):
-        fractions = {name: round_field(name, value, denominator, down) for name, value in instance.items()}
+    for denominator, style in itertools.product((10**6, 10**3, 10**9, 10**12), ("near", "below", "unit")):
+        fractions = rounded(trial.space, instance, dims, denominator, style)
         if check(trial, dims, fractions) is not None:
             return True
     return False

@@ -182,6 +182,8 @@ def symbol(name: str) -> str:
 def number(value: Any) -> str:
     """Returns a fraction such as -1/2, a decimal or 1e-9 as LaTeX."""
     digits = str(value)
+    if digits in ("inf", "-inf"):
+        return digits.replace("inf", r"\infty")
     if match := re.fullmatch(r"(-?)(\d+)/(\d+)", digits):
         return rf"{match[1]}\frac{{{match[2]}}}{{{match[3]}}}"
     if match := re.fullmatch(r"(-?\d+(?:\.\d+)?)e([+-]?)0*(\d+)", digits):

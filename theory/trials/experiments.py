@@ -146,4 +146,4 @@ EXPERIMENTS = (
     decays_after,
     monte_carlo_theorem_1,
 )
-"""The functions that `theory.trials.numeric.arithmetic` binds to an implementation."""
+"""The functions that `theory.trials.arithmetic.arithmetic` binds to an implementation."""

@@ -1,12 +1,10 @@
-"""The search for a violation: many random instances in one call, then gradient ascent on the ratio of the two sides.
+"""The search for a violation: many random instances in one call, then gradient ascent on the violation.
 
-Ratios compare (left + EPSILON) with (right + EPSILON), so that two sides that both vanish agree instead of dividing
-rounding errors by each other.
+How far left exceeds right is measured by `theory.trials.compare.excess`, so no sign and no infinity is misread.
 """
 
 import math
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -15,11 +13,13 @@ import numpy as np
 import optax
 
 from theory.claims.claim import Trial
+from theory.claims.fields import instance_of
+from theory.trials.arithmetic import arithmetic
+from theory.trials.compare import excess, pressure
 from theory.trials.implementation import REFERENCE, Implementation
-from theory.trials.numeric import arithmetic
 
-EPSILON = 1e-9
 COMPILER = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}  # each program runs once
+CANDIDATES = 6  # instances of a size that are put before exact arithmetic, at most
 
 
 class Budget(NamedTuple):
@@ -29,13 +29,15 @@ class Budget(NamedTuple):
       samples: random instances per size of problem.
       restarts: starting points of gradient ascent.
       steps: steps of gradient ascent from each.
-      exact: rational instances at which an equality is checked exactly.
+      exact: rational instances at which a claim is checked exactly.
+      climbs: steps of the random search at each larger size.
     """
 
     samples: int
     restarts: int
     steps: int
     exact: int
+    climbs: int = 60
 
 
 def scaled(budget: Budget, factor: float) -> Budget:
@@ -45,27 +47,36 @@ def scaled(budget: Budget, factor: float) -> Budget:
     return Budget(*(max(2, round(count * factor)) for count in budget))
 
 
-QUICK = Budget(samples=2048, restarts=48, steps=250, exact=12)
-FULL = Budget(samples=16384, restarts=256, steps=800, exact=40)
+QUICK = Budget(samples=2048, restarts=48, steps=250, exact=12, climbs=60)
+FULL = Budget(samples=16384, restarts=256, steps=800, exact=40, climbs=400)
 
 
 class WorstInstance(NamedTuple):
     """The instance closest to a violation, or furthest beyond it.
 
     Attributes:
-      ratio: left / right (``<=``), or the relative discrepancy (``==``).
+      excess: how far left exceeds right there; NaN if a side is not a number.
       dims: the integers of the instance.
       instance: its fields, by name.
     """
 
-    ratio: float
+    excess: float
     dims: dict[str, int]
     instance: dict[str, np.ndarray]
 
 
-def instance_of(built: dict[str, Any], dims: dict[str, int]) -> SimpleNamespace:
-    """An instance with its fields and integers as attributes."""
-    return SimpleNamespace(**built, **dims, dims=dims)
+class Found(NamedTuple):
+    """What a search found at one size.
+
+    Attributes:
+      worst: the instances with the largest excess, the largest first.
+      undefined: some instances where a side is not a number.
+      sampled: all sampled instances, by field.
+    """
+
+    worst: list[WorstInstance]
+    undefined: list[WorstInstance]
+    sampled: dict[str, np.ndarray]
 
 
 def sides(trial: Trial, xp: Any, built: dict[str, Any], dims: dict[str, int]) -> tuple[Any, Any]:
@@ -74,55 +85,54 @@ def sides(trial: Trial, xp: Any, built: dict[str, Any], dims: dict[str, int]) ->
     return trial.left(xp, I), trial.right(xp, I)
 
 
-def ratio(trial: Trial, dims: dict[str, int], implementation: Implementation, raw: dict[str, Any]) -> Any:
-    """left / right at its largest entry, or the relative discrepancy of an equality."""
-    left, right = sides(trial, arithmetic(implementation), trial.space.build(raw, dims), dims)
-    left, right = jnp.asarray(left), jnp.asarray(right)
-    if trial.relation == "<=":
-        return jnp.max((left + EPSILON) / (right + EPSILON))
-    scale = jnp.maximum(jnp.max(jnp.abs(left)), jnp.max(jnp.abs(right)))
-    return jnp.max(jnp.abs(left - right)) / (scale + EPSILON)
+def _excess(trial: Trial, dims: dict[str, int], implementation: Implementation, raw: dict[str, Any]) -> Any:
+    return excess(*sides(trial, arithmetic(implementation), trial.space.build(raw, dims), dims), trial.relation)
 
 
 def sample(
     trial: Trial, dims: dict[str, int], raws: dict[str, Any], implementation: Implementation = REFERENCE
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Returns the ratios at many raw points, by one compiled call, and the instances built from them."""
+    """Returns the excess at many raw points, by one compiled call, and the instances built from them."""
 
     def run(raws):
         built = jax.vmap(lambda raw: trial.space.build(raw, dims))(raws)
-        return jax.vmap(partial(ratio, trial, dims, implementation))(raws), built
+        return jax.vmap(partial(_excess, trial, dims, implementation))(raws), built
 
-    ratios, built = jax.jit(run, compiler_options=COMPILER)(raws)
-    return np.where(np.isfinite(ratios), ratios, -np.inf), jax.tree.map(np.asarray, built)
+    found, built = jax.jit(run, compiler_options=COMPILER)(raws)
+    return np.asarray(found), jax.tree.map(np.asarray, built)
 
 
 def ascend(
     trial: Trial, dims: dict[str, int], steps: int, starts: Any, implementation: Implementation = REFERENCE
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Gradient ascent (Adam, cosine decay) on log(ratio): the best ratio on the path from each start, its instance."""
+    """Gradient ascent (Adam, cosine decay): the largest excess on the path from each start, and its instance."""
     optimizer = optax.adam(optax.cosine_decay_schedule(0.15, steps))
 
     def objective(raw):
-        return jnp.log(jnp.maximum(ratio(trial, dims, implementation, raw), 1e-30))
+        both = sides(trial, arithmetic(implementation), trial.space.build(raw, dims), dims)
+        return pressure(*both), excess(*both, "<=")
 
     def climb(raw):
         def step(carry, _):
             raw, state, best, best_raw = carry
-            value, gradient = jax.value_and_grad(objective)(raw)
-            finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
-            gradient = jax.tree.map(lambda g: jnp.where(finite, -g, 0.0), gradient)
-            better = finite & (value > best)
+            (_, value), gradient = jax.value_and_grad(objective, has_aux=True)(raw)
+            usable = ~jnp.isnan(value) & jnp.isfinite(optax.tree.norm(gradient))
+            gradient = jax.tree.map(lambda g: jnp.where(usable, -g, 0.0), gradient)
+            better = value > best  # never if NaN
             best_raw = jax.tree.map(lambda new, old: jnp.where(better, new, old), raw, best_raw)
             updates, state = optimizer.update(gradient, state)
             return (optax.apply_updates(raw, updates), state, jnp.where(better, value, best), best_raw), None
 
         start = (raw, optimizer.init(raw), -jnp.inf, raw)
         (_, _, best, best_raw), _ = jax.lax.scan(step, start, length=steps)
-        return jnp.exp(best), trial.space.build(best_raw, dims)
+        return best, trial.space.build(best_raw, dims)
 
-    ratios, built = jax.jit(jax.vmap(climb), compiler_options=COMPILER)(starts)
-    return np.asarray(ratios), jax.tree.map(np.asarray, built)
+    best, built = jax.jit(jax.vmap(climb), compiler_options=COMPILER)(starts)
+    return np.asarray(best), jax.tree.map(np.asarray, built)
+
+
+def _instances(found: np.ndarray, order: Any, dims: dict[str, int], built: dict[str, Any]) -> list[WorstInstance]:
+    return [WorstInstance(float(found[i]), dims, {name: value[i] for name, value in built.items()}) for i in order]
 
 
 def search(
@@ -131,22 +141,18 @@ def search(
     budget: Budget,
     generator: np.random.Generator,
     implementation: Implementation = REFERENCE,
-) -> tuple[WorstInstance, dict[str, np.ndarray]]:
-    """Samples instances, then pursues an inequality by gradient ascent; half of the starts are the worst samples.
-
-    Returns:
-      The worst instance, and all the sampled ones.
-    """
+) -> Found:
+    """Samples instances, then pursues an inequality by gradient ascent; half of the starts are the worst samples."""
     raws = trial.space.draw(generator, dims, budget.samples)
-    ratios, sampled = sample(trial, dims, raws, implementation)
-    order = np.argsort(-ratios)
-    worst = WorstInstance(float(ratios[order[0]]), dims, {name: value[order[0]] for name, value in sampled.items()})
-    if trial.relation == "<=" and trial.pursue:
+    found, sampled = sample(trial, dims, raws, implementation)
+    undefined = _instances(found, np.flatnonzero(np.isnan(found))[:CANDIDATES], dims, sampled)
+    order = np.argsort(-np.nan_to_num(found, nan=-np.inf), kind="stable")
+    worst = _instances(found, order[:CANDIDATES], dims, sampled)
+    if trial.relation == "<=" and trial.pursue and raws:
         half = budget.restarts // 2
-        chosen = np.concatenate([order[:half], np.arange(budget.restarts - half)])
+        chosen = np.concatenate([order[:half], np.arange(min(budget.restarts - half, budget.samples))])
         starts = {name: raw[chosen] for name, raw in raws.items()}
         climbed, built = ascend(trial, dims, budget.steps, starts, implementation)
-        top = int(np.argmax(climbed))
-        if climbed[top] > worst.ratio:
-            worst = WorstInstance(float(climbed[top]), dims, {name: value[top] for name, value in built.items()})
-    return worst, sampled
+        worst += _instances(climbed, np.argsort(-climbed, kind="stable")[:CANDIDATES], dims, built)
+    worst = [one for one in worst if math.isfinite(one.excess)]  # nothing is found on a path of NaNs
+    return Found(sorted(worst, key=lambda one: -one.excess), undefined, sampled)

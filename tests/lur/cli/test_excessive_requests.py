@@ -120,6 +120,7 @@ def test_a_configuration_prints_only_printable_text(lur, tmp_path):
     assert str(config_from_values(read_toml(tmp_path / "again.toml")).store) == HOSTILE
 
 
+@pytest.mark.full
 def test_a_launcher_prints_only_printable_text(tmp_path):
     (tmp_path / "lur.toml").write_text(f"task = {json.dumps(HOSTILE)}\n")
     command = [sys.executable, *LUR[1:], "launch", "--processes", "2", "--", "train", "--config", "lur.toml"]

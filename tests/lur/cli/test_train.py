@@ -88,11 +88,10 @@ def test_figures_are_in_the_folder_once_the_run_has_ended(lur, tmp_path, monkeyp
     assert {path.name for path in figures.iterdir()} == {"run.svg", "run.png"}
     whole = (figures / "run.svg").read_bytes()
     (figures / "run.svg").unlink()
-    (run / "figures.partial").mkdir()  # as a kill would leave it
-    (run / "figures.partial" / "run.svg").write_bytes(whole[:1000])
+    (figures / "run.svg.partial").write_bytes(whole[:1000])  # as a kill would leave it
     assert lur("train", "--run-dir", "run")[0] == 0
     assert (figures / "run.svg").read_bytes() == whole
-    assert not (run / "figures.partial").exists()
+    assert {path.name for path in figures.iterdir()} == {"run.svg", "run.png"}
 
 
 def test_a_disk_too_full_for_figures_keeps_the_run(lur, tmp_path, monkeypatch):

@@ -120,7 +120,7 @@ def test_an_invalid_command_is_refused_in_one_sentence(lur, tmp_path, arguments,
 def test_train_on_built_in_data(lur, tmp_path):
     status, out, _ = lur("train", "digits", "--rounds", 30, "--clients", 10, "--evaluate-every", 15)
     assert status == 0
-    assert "10 clients, 1,797 examples (scikit-learn" in out
+    assert "10 clients, 1,437 examples (scikit-learn" in out
     assert "round 15: loss f(x) = " in out
     assert "650 parameters, 30 rounds" in out
     assert lur("train", "quadratic", "--rounds", 3, "--theta", "K=2", "--server", "sgd")[0] == 0

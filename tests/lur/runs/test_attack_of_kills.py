@@ -16,10 +16,10 @@ from tests.lur.runs.test_damaged_folders import FILES, final_arrays
 from tests.lur.runs.test_kills import LIMIT, LUR, cache, size  # noqa: F401
 
 SMALL = ["quadratic", "--clients", "8", "--clients-per-round", "3", "--theta", "1:2", "--checkpoint-every", "1"]
-ROUNDS = {"train": 400, "sweep": 120, "tune": 120, "decay": 120, "launch": 150}
-GRID = ["--server", "yogi", "--evaluate-every", "20", "--client-lr", "0,0.1,100", "--server-lr", "0.01,0.1,1e30"]
+ROUNDS = {"train": 60, "sweep": 30, "tune": 30, "decay": 40, "launch": 40}
+GRID = ["--server", "yogi", "--evaluate-every", "10", "--client-lr", "0,0.1,100", "--server-lr", "0.01,0.1,1e30"]
 COMMANDS = {
-    "train": ["train", *SMALL, "--server", "yogi", "--evaluate-every", "50", "--decay", "paper"],
+    "train": ["train", *SMALL, "--server", "yogi", "--evaluate-every", "20", "--decay", "paper"],
     "sweep": ["sweep", *SMALL, *GRID],
     "tune": ["tune", *SMALL, *GRID],
     "decay": ["decay", *SMALL, "--client-lr", "1e30,0.1", "--server-lr", "0.01,0.1", "--decay-window", "9"],

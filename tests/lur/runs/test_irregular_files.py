@@ -81,7 +81,11 @@ def replaced(path, kind, victim):
             os.chdir(where)
 
 
-KINDS = ("symbolic link", "dangling link", "pipe", "folder", "socket")
+KINDS = (
+    "symbolic link",
+    "pipe",
+    *(pytest.param(kind, marks=pytest.mark.full) for kind in ("dangling link", "folder", "socket")),
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

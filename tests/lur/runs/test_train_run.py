@@ -127,6 +127,17 @@ def test_a_damaged_checkpoint(tmp_path, whole, harm):
     assert content(path) == content(whole)
 
 
+@pytest.mark.parametrize("value", ['"1"', "NaN", "null", "[]"])
+def test_a_log_whose_last_round_is_no_number(tmp_path, whole, value):
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    (path / "result.json").unlink()
+    with (path / "log.jsonl").open("a") as file:
+        file.write(f'{{"round": {value}}}\n')
+    run(path)
+    assert content(path) == content(whole)
+
+
 def test_a_run_that_is_going_or_was_cut_off_can_be_read(tmp_path, whole):
     path = tmp_path / "run"
     going = train_in_folder(path, experiment(), chunk=3, notify=pytest.fail)

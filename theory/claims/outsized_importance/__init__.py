@@ -32,6 +32,7 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 PAPER = Paper(
+    name="outsized_importance",
     title="On the Outsized Importance of Learning Rates in Local Update Methods",
     authors="Zachary Charles and Jakub Konečný",
     claims=CLAIMS,

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from theory.claims.claim import Claim, Space, Trial
+from theory.claims.fields import made_by
 from theory.claims.outsized_importance import decaying_rates
 from theory.claims.outsized_importance.convergence import FULL as FULL_DESCENT
 from theory.claims.outsized_importance.convergence import G2, ONE_ROUND, SAMPLED, variance
@@ -157,7 +158,7 @@ MODERATE = space(
     legal=lambda xp, I: bool(10 * I.gamma >= 1) and bool(I.gamma * I.L <= 1) and bool(I.L >= 1),
     extra={
         "L": lambda raw, built, dims: 1 + 9 * share(raw, built, dims),
-        "gamma": lambda raw, built, dims: 0.1 + share(raw, built, dims) * (1 / built["L"] - 0.1),
+        "gamma": made_by(lambda raw, built, dims: 0.1 + share(raw, built, dims) * (1 / built["L"] - 0.1), "rate"),
     },
 )
 ANY_RATE = space(
@@ -166,14 +167,14 @@ ANY_RATE = space(
     legal=lambda xp, I: bool(I.gamma > 0) and bool(I.gamma * I.L <= 1) and bool(I.L >= 1),
     extra={
         "L": lambda raw, built, dims: 1 + positive(raw, built, dims),
-        "gamma": lambda raw, built, dims: share(raw, built, dims) / built["L"],
+        "gamma": made_by(lambda raw, built, dims: share(raw, built, dims) / built["L"], "rate"),
     },
 )
 SMALLER = space(
     "A gamma",
     ({"d": 1, "n": 1, "K": 2}, {"d": 1, "n": 1, "K": 10}),
     legal=lambda xp, I: bool(I.gamma_smaller >= 0) and bool(I.gamma_smaller <= I.gamma),
-    extra={"gamma_smaller": lambda raw, built, dims: share(raw, built, dims) * built["gamma"]},
+    extra={"gamma_smaller": made_by(lambda raw, built, dims: share(raw, built, dims) * built["gamma"], "rate")},
 )
 CURVATURES = space("A gamma", tuple({"d": 2, "n": 1, "K": K} for K in (1, 3)))
 BATCHES = space("A c p c_z gamma x", tuple({"d": d, "n": 1, "m": 2, "K": 2, "B": 1, "M": 2} for d in (1, 2)))

@@ -37,13 +37,7 @@ def _paper_runs(xp: Any) -> list[Finding]:
         ("two clients, W = 3, P = 2, C = 4", {"window": 3, "patience": 2, "cooldown": 4, "rounds": 100}),
     ):
         run = xp.decay_run(**settings)
-        rule = PaperDecay(0.4, 0.2, 1e-3, 0.1, 0.9, settings["window"], settings["patience"], settings["cooldown"])
-        x = 3.0
-        for _ in range(settings["rounds"]):
-            loss = ((x - 1) ** 2 / 2 + (x - 0.5) ** 2) / 2
-            q = ((2 - rule.gamma) * (x - 1) + (2 - 2 * rule.gamma) * 2 * (x - 0.5)) / 2
-            x -= rule.eta * q
-            rule.observe(loss)
+        x, rule = two_client_run(settings)
         gap = abs(run["x"] - x) + abs(run["server_lr"] - rule.eta)
         what = f"{name}: {run['decays']} decays, x = {run['x']:.12g}; in plain Python {rule.decays}, {x:.12g}"
         findings.append(Finding(run["decays"] == rule.decays and gap < 1e-10, gap, what))
@@ -78,11 +72,25 @@ def _decays_after(losses: tuple[float, ...], window: int, expected: list[int]) -
     return Inspection(look)
 
 
+def two_client_run(settings: dict[str, int], at_once: bool = False) -> tuple[Any, Any]:
+    """The model and the rule after some rounds on the two clients, by closed forms; `at_once`: a decay acts in its round."""
+    rule, x = PaperDecay(0.4, 0.2, 1e-3, 0.1, 0.9, *(settings[k] for k in ("window", "patience", "cooldown"))), 3.0
+    for _ in range(settings["rounds"]):
+        loss = ((x - 1) ** 2 / 2 + (x - 0.5) ** 2) / 2
+        q = ((2 - rule.gamma) * (x - 1) + (2 - 2 * rule.gamma) * 2 * (x - 0.5)) / 2
+        eta = rule.eta
+        rule.observe(loss)
+        x -= (rule.eta if at_once else eta) * q
+    return x, rule
+
+
 def _two_readings(xp: Any) -> list[Finding]:
-    """x_2 if round 1 decays: with the new eta immediately, or from the next round on."""
-    eta, beta, q = exact.rational("1/2"), exact.rational("9/10"), exact.rational(1)
-    now, later = 1 - beta * eta * q, 1 - eta * q
-    return [Finding(bool(now == later), 0.0, f"x = 1, q = 1, eta = 1/2, beta = 9/10: {now} or {later}")]
+    """Whether it matters if a decay acts on the step of its own round or from the next one on: runs of 60 rounds."""
+    settings: dict[str, int] = {"window": 1, "patience": 1, "cooldown": 0, "rounds": 60}
+    (later, _), (now, _) = two_client_run(settings), two_client_run(settings, at_once=True)
+    run = xp.decay_run(**settings)["x"]
+    what = f"two clients, 60 rounds: x = {later:.12g} if new rates act from the next round on, {now:.12g} if at once; "
+    return [Finding(abs(now - later) < 1e-10, abs(now - later), f"{what}the implementation's is {run:.12g}")]
 
 
 def _on_the_grid(xp: Any) -> list[Finding]:

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from theory.claims.claim import Claim, Space, Trial
+from theory.claims.fields import made_by
 from theory.claims.outsized_importance.moments import (
     averaging_factor,
     center_spread,
@@ -100,7 +101,7 @@ CAPPED = space(
     "",
     ({"K": 1000},),
     legal=lambda xp, I: bool(I.gamma > 0) and bool(I.K * I.gamma <= xp.log(xp.array("2")[()])),
-    extra={"gamma": lambda raw, built, dims: share(raw, built, dims) * jnp.log(2.0) / dims["K"]},
+    extra={"gamma": made_by(lambda raw, built, dims: share(raw, built, dims) * jnp.log(2.0) / dims["K"], "rate")},
 )
 
 
@@ -133,8 +134,7 @@ CLAIMS = (
             decaying(slower=True, full=True, K=3, pursue=False),
         ),
         note="False for large K under every participation scheme (already at t = 1, before anyone is sampled): the bias "
-        "of x_t^* grows with K, the right side does not. Proved as printed for K <= 14 with full participation, K <= 6 "
-        "with M >= 2 clients sampled and K <= 3 with one.",
+        "of x_t^* grows with K, the right side does not.",
     ),
     Claim(
         id="T8n",

@@ -4,10 +4,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from theory.claims.claim import Claim, Space, Trial
-from theory.claims.outsized_importance.distance import bounded_by, distance, largest, two_unequal_clients
+from theory.claims.fields import Part, made_by, positive_definite
+from theory.claims.outsized_importance.distance import distance, largest, two_unequal_clients
 from theory.claims.outsized_importance.distance_bounds import (
     centred,
     condition_fall,
@@ -56,10 +56,15 @@ def _rates_rise(xp: Any, I: Any) -> bool:
 def two_rates(fields: str, *dims: dict[str, int], **extra: Any) -> Space:
     """gamma1 <= gamma2 < 1/L, neither so near to the other nor gamma2 to 0 that rounding shows."""
     rates = {
-        "gamma2": lambda raw, built, dims: (0.01 + 0.989 * jax.nn.sigmoid(raw)) / largest(built["A"]),
-        "gamma1": lambda raw, built, dims: 0.99 * jax.nn.sigmoid(raw) * built["gamma2"],
+        "gamma2": made_by(lambda raw, built, dims: (0.01 + 0.989 * jax.nn.sigmoid(raw)) / largest(built["A"]), "rate"),
+        "gamma1": made_by(lambda raw, built, dims: 0.99 * jax.nn.sigmoid(raw) * built["gamma2"], "rate"),
     }
-    return space(fields, dims, extra={**extra, **rates}, legal=_rates_rise)
+    return space(
+        fields,
+        dims,
+        extra={**{name: made_by(make, "symmetric") for name, make in extra.items()}, **rates},
+        legal=_rates_rise,
+    )
 
 
 def small_rates(fields: str, *dims: dict[str, int]) -> Space:
@@ -75,21 +80,18 @@ def small_rates(fields: str, *dims: dict[str, int]) -> Space:
         in_range = I.eps >= 0 and 1 - xp.exp(-I.K + 0 * I.eps) - I.eps >= 0
         return in_range and I.gamma >= 0 and largest_rate(xp, I.eps, I.K, spectrum(xp, I)[1]) - I.gamma >= 0
 
-    return space(fields, dims, extra={"eps": eps, "gamma": gamma}, legal=legal)
+    return space(fields, dims, extra={"eps": eps, "gamma": made_by(gamma, "rate")}, legal=legal)
 
 
 def _diagonal(dims: dict[str, int]) -> Space:
     """Clients with diagonal matrices, eigenvalues in (1/100, 1): where the operator norm of a spread is largest."""
 
-    def draw(generator: np.random.Generator, dims: dict[str, int], count: int) -> dict[str, Any]:
-        n, d = dims["n"], dims["d"]
-        return {"eigenvalues": 3 * generator.standard_normal((count, n, d)), "p": generator.standard_normal((count, n))}
+    def build(xp: Any, raw: dict[str, Any], I: Any, kappa: float) -> Any:
+        return (0.01 + 0.99 * xp.sigmoid(4 * raw[""]))[..., None] * xp.eye(I.d)
 
-    def build(raw: dict[str, Any], dims: dict[str, int]) -> dict[str, Any]:
-        eigenvalues = 0.01 + 0.99 * jax.nn.sigmoid(4 * raw["eigenvalues"])
-        return {"A": eigenvalues[..., None] * jnp.eye(dims["d"]), "p": jax.nn.softmax(raw["p"])}
-
-    return Space((dims,), draw, build, space("A p", (dims,)).legal)
+    A = positive_definite("n")
+    field = A._replace(build=build, parts={"": Part(lambda sizes: (sizes["n"], sizes["d"]), 3.0)})
+    return space("p", (dims,), extra={"A": field})
 
 
 def second_moments(xp: Any, I: Any, B: Any) -> tuple[Any, Any]:
@@ -141,7 +143,7 @@ CLAIMS = (
         statement=r"for $0 \le \epsilon \le 1 - e^{-K}$ and $\gamma \le \frac{\ln(1/(1-\epsilon))}{K\lambda}$, "
         r"$\phi_{K,\lambda}(\gamma) \ge (1 - \epsilon)K\lambda$",
         trial=(
-            bounded_by(
+            Trial(
                 EIGENVALUE,
                 lambda xp, I: (1 - I.eps) * I.K * I.A[0, 0, 0],
                 lambda xp, I: phi(I.K, I.A[0, 0, 0], I.gamma),
@@ -151,7 +153,7 @@ CLAIMS = (
         assumptions=("K >= 1", "gamma >= 0"),
         corrected=r"sharper: $\phi_{K,\lambda}(\gamma) \ge K\lambda\,\epsilon / \ln(1/(1-\epsilon))$",
         correction=(
-            bounded_by(
+            Trial(
                 EIGENVALUE,
                 lambda xp, I: I.eps,
                 lambda xp, I: largest_rate(xp, I.eps, I.K, I.A[0, 0, 0]) * phi(I.K, I.A[0, 0, 0], I.gamma),
@@ -167,7 +169,7 @@ CLAIMS = (
         statement=r"for $\epsilon \le 1 - e^{-K}$ and $\gamma \le \frac{\ln(1/(1-\epsilon))}{KL}$, "
         r"$\phi_{K,L}(\gamma) \ge (1-\epsilon)KL$ and $\phi_{K,\mu}(\gamma) \ge (1-\epsilon)K\mu$",
         trial=(
-            bounded_by(
+            Trial(
                 small_rates("A", {**LINE, "K": 2}, {**LINE, "K": 10}),
                 lambda xp, I: xp.stack([(1 - I.eps) * I.K * lam for lam in spectrum(xp, I)]),
                 lambda xp, I: xp.stack([phi(I.K, lam, I.gamma) for lam in spectrum(xp, I)]),
@@ -184,7 +186,7 @@ CLAIMS = (
         r"$\|x^*(\gamma, \Theta_{1:K}) - x^*\| \le \sigma_c\left(1 + \frac{\sigma_A}{\mu}\right)\frac{L}{\mu}"
         r"\frac{\epsilon}{1 - \epsilon}$",
         trial=(
-            bounded_by(
+            Trial(
                 small_rates("A c p", {**LINE, "K": 2}, {**LINE, "K": 20}),
                 distance(fedavg),
                 lambda xp, I: epsilon_distance_bound(constants(xp, I), I.eps),
@@ -202,7 +204,7 @@ CLAIMS = (
         r"\le \sigma_c\left(1 + \frac{\phi_{K,L}(\gamma_2)}{\phi_{K,\mu}(\gamma_2)}\right)"
         r"\frac{\phi_{K,L}(\gamma_1) - \phi_{K,L}(\gamma_2)}{\phi_{K,\mu}(\gamma_1)}$",
         trial=(
-            bounded_by(
+            Trial(
                 two_rates("A c p", {**LINE, "K": 2}, {**LINE, "K": 5}),
                 drift,
                 lambda xp, I: rate_distance_bound(constants(xp, I), I.gamma1, I.gamma2, I.K),
@@ -213,7 +215,7 @@ CLAIMS = (
         corrected=r"the best bound that knows $A_i$, $P$ and $\sigma_c$: $\sigma_c\|\mathbb{E}[W_iW_i^\top]\|^{1/2}$, "
         r"$W_i = B_1^{-1}B_{i,1} - B_2^{-1}B_{i,2}$",
         correction=(
-            bounded_by(
+            Trial(
                 two_rates("A c p", {**LINE, "K": 2}),
                 drift,
                 lambda xp, I: instance_optimal_bound(xp, I, displacement(xp, I, I.gamma1, I.gamma2, fedavg(I))),
@@ -241,12 +243,12 @@ CLAIMS = (
         r"$\|\mathbb{E}[(B_{i,2} - B_2)(c_i - c)]\| \le \sigma_c \|\mathbb{E}[B_{i,2}^2]\|^{1/2} \le "
         r"\sigma_c \phi_{K,L}(\gamma_2)/K$",
         correction=(
-            bounded_by(
+            Trial(
                 _diagonal({"d": 4, "n": 4, "K": 1}),
                 lambda xp, I: 3 * second_moments(xp, I, I.A)[0],
                 lambda xp, I: 4 * second_moments(xp, I, I.A)[1],
             ),
-            bounded_by(
+            Trial(
                 two_rates("A c p", {"d": 2, "n": 2, "K": 2}),
                 lambda xp, I: xp.norm(mean_product(xp, I.p, _scaled(xp, I), centred(xp, I))),
                 lambda xp, I: xp.sqrt(spread(xp, I)) * _root_mean_square(xp, I),
@@ -277,7 +279,7 @@ CLAIMS = (
                 right=lambda xp, I: hessian_and_drop(xp, I.A, fedavg(I), I.gamma1, I.gamma2)[1],
                 relation="==",
             ),
-            bounded_by(
+            Trial(
                 two_rates("A", {**ONE, "K": 2}, {"d": 2, "n": 1, "K": 5}),
                 _extremes,
                 lambda xp, I: drop(fedavg(I), spectrum(xp, I)[1], I.gamma1, I.gamma2),
@@ -315,12 +317,12 @@ CLAIMS = (
                 right=lambda xp, I: condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K),
                 relation="==",
             ),
-            bounded_by(
+            Trial(
                 two_rates("c p", {**LINE, "K": 2}, A=two_unequal_clients),
                 drift,
                 lambda xp, I: xp.sqrt(spread(xp, I)) * condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K) / 2,
             ),
-            bounded_by(
+            Trial(
                 two_rates("A", {**LINE, "K": 10}),
                 lambda xp, I: condition_fall(*spectrum(xp, I), I.gamma1, I.gamma2, I.K),
                 lambda xp, I: xp.stack(
@@ -351,7 +353,7 @@ CLAIMS = (
         corrected=r"$\phi_{K,L}(\gamma_1) - \phi_{K,L}(\gamma_2) \le \min\{K/2, 1/(\gamma_1 L)\}\,\phi_{K,L}(\gamma_1)"
         r"L(\gamma_2 - \gamma_1)$ for $K \ge 2$",
         correction=(
-            bounded_by(
+            Trial(
                 two_rates("A", {**ONE, "K": 2}, {**ONE, "K": 10}),
                 lambda xp, I: drop(fedavg(I), I.A[0, 0, 0], I.gamma1, I.gamma2) * xp.stack([2, I.gamma1]),
                 lambda xp, I: (
@@ -369,7 +371,7 @@ CLAIMS = (
         statement=r"if $\gamma_t = c/t$, then $\|x^*(\gamma_{t+1}, \Theta_{1:K}) - x^*(\gamma_t, \Theta_{1:K})\| \le "
         r"O(1/t^2)$",
         trial=(
-            bounded_by(
+            Trial(
                 decaying(2, 20),
                 _step,
                 lambda xp, I: condition_fall_linear(*spectrum(xp, I), _later(I), I.gamma, I.K) / 2,
@@ -380,7 +382,7 @@ CLAIMS = (
         corrected=r"for $t > cL$, at most $\sigma_c\frac{L}{\mu}\min\left\{\frac{(K-1)cL}{4t(t+1)}, "
         r"\frac12\ln(1 + \frac1t)\right\}$: $O(K/t^2)$, and $O(1/t)$ uniformly in $K$",
         correction=(
-            bounded_by(
+            Trial(
                 decaying(20),
                 _step,
                 lambda xp, I: condition_fall_log(xp, *spectrum(xp, I), _later(I), I.gamma) / 2,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from theory import exact, examples
 from theory.claims.claim import Claim, Finding, Inspection, Trial
+from theory.claims.fields import made_by
 from theory.claims.spaces import space
 
 
@@ -122,6 +123,11 @@ def _decay_needed(settings: tuple[tuple[str, int], ...]) -> list[Finding]:
     return findings
 
 
+def _from_distortions(Q_1: Any, Q_2: Any) -> Any:
+    """The distance of the surrogate minimiser from 2/3, (Q_1 - Q_2) / (3 (Q_1 + 2 Q_2))."""
+    return (Q_1 - Q_2) / (3 * (Q_1 + 2 * Q_2))
+
+
 def _variance_falls(xp: Any) -> list[Finding]:
     """Var_i of the message at the surrogate minimiser, K = 20: larger for smaller gamma."""
     rates = [g / 20 for g in range(21)]
@@ -165,13 +171,23 @@ BELOW_HALF = space("gamma", ({"d": 1},), edge=lambda dims, L: L / 2, legal=lambd
 BEYOND_HALF = space(
     "",
     ({"d": 1},),
-    extra={"gamma": lambda raw, built, dims: 0.5 + jax.nn.sigmoid(raw)},
+    extra={"gamma": made_by(lambda raw, built, dims: 0.5 + jax.nn.sigmoid(raw), "rate")},
     legal=lambda xp, I: bool(2 * I.gamma > 1),
 )
 BEYOND_ONE = space(
-    "", ({"d": 1},), extra={"gamma": lambda raw, built, dims: 1 + jnp.exp(raw)}, legal=lambda xp, I: bool(I.gamma > 1)
+    "",
+    ({"d": 1},),
+    extra={"gamma": made_by(lambda raw, built, dims: 1 + jnp.exp(raw), "rate")},
+    legal=lambda xp, I: bool(I.gamma > 1),
 )
 CLIENTS = space("A c p x", ({"d": 1, "n": 2, "K": 2}, {"d": 2, "n": 2, "K": 3}))
+BELOW_ONE = space(
+    "",
+    tuple({"d": 1, "K": K} for K in (2, 3, 8)),
+    extra={"gamma": made_by(lambda raw, built, dims: jax.nn.sigmoid(raw), "rate")},
+    legal=lambda xp, I: bool(I.gamma > 0) and bool(I.gamma < 1),
+    grow="K",
+)
 EVEN_RANGE = ("101/100", "21/20", "107/100")
 
 CLAIMS = (
@@ -259,12 +275,29 @@ CLAIMS = (
         label="sec:example",
         line=407,
         statement="some form of learning rate decay is necessary for convergence to the risk minimizer",
-        trial=(Inspection(lambda xp: _decay_needed((("1/4", 2), ("0", 2), ("1/4", 1)))),),
+        trial=(Inspection(lambda xp: _decay_needed((("1/4", 2), ("0", 2), ("1/4", 1), ("1", 3), ("1", 9)))),),
         expected="NEEDS",
         repair="assumption",
-        corrected=r"with fixed $\gamma > 0$ and $K(\Theta) \geq 2$ in this example; not for $\gamma = 0$, $K(\Theta) = 1$, equal "
-        r"$A_i$, equal $c_i$, or where they happen to balance",
-        correction=(Inspection(lambda xp: _decay_needed((("1/100", 2), ("1/4", 2), ("11/10", 2), ("1/2", 50)))),),
+        corrected=r"with fixed $0 < \gamma < 1$ and $\Theta_{1:K}$, $K \geq 2$, in this example, where $Q_1 - Q_2 \geq "
+        r"\gamma(1-\gamma) > 0$ and the distance is 0 iff $Q_1 = Q_2$; not for $\gamma = 0$, $K(\Theta) = 1$, equal $A_i$, equal "
+        r"$c_i$, or where they happen to balance, as at $\gamma = 1$ with $K = 3, 5, 7, \ldots$",
+        correction=(
+            Trial(
+                BELOW_ONE,
+                left=lambda xp, I: I.gamma * (1 - I.gamma),
+                right=lambda xp, I: worked(xp, I.gamma, I.K)[0] - worked(xp, I.gamma, I.K)[1],
+            ),
+            Trial(
+                BELOW_ONE,
+                left=lambda xp, I: worked(xp, I.gamma, I.K)[4],
+                right=lambda xp, I: _from_distortions(*worked(xp, I.gamma, I.K)[:2]),
+                relation="==",
+            ),
+        ),
+        note=r"Proof: $\arg\min\tilde f - \frac23 = \frac{Q_1 - Q_2}{3(Q_1 + 2Q_2)}$. With $u = 1-\gamma$ and $v = 1-2\gamma$, "
+        r"$Q_1 - Q_2 = \sum_{k<K}(u^k - v^k)$. For $\gamma \leq 2/3$ no term is negative and the second is $\gamma$. For $\gamma > 2/3$, "
+        r"$Q_2 \leq \frac{1 + (2\gamma-1)^3}{2\gamma}$ if $K$ is odd, so $Q_1 - Q_2 \geq 3\gamma(1-\gamma)$, and $Q_2 \leq "
+        r"\frac1{2\gamma} \leq \frac34$, $Q_1 \geq 2-\gamma$ if $K$ is even.",
     ),
     Claim(
         id="E3b",
@@ -276,7 +309,8 @@ CLAIMS = (
         repair="assumption",
         corrected=r"for even $K$ and $1 < \gamma < \gamma_0(K)$, the root of $\mathbb{E}[(1-\gamma i)^K] = 1$: "
         r"$\gamma_0(20) = 1.0790\ldots$, beyond which the surrogate has no minimiser and LocalUpdate diverges. For odd $K$ no client "
-        r"is ever negative definite and the gap shrinks: at $K = 3$, $\gamma = 33/29$ it is exactly 0",
+        r"is ever negative definite, and the gap may be smaller or greater: at $K = 3$ it is exactly 0 at $\gamma = 33/29$ and 1.126 "
+        r"times that of $\gamma = 1$ at $\gamma = 13/10$",
         correction=(Inspection(lambda xp: _gaps(EVEN_RANGE, (2, 10, 20))),),
         note="In fractions. The gap at gamma = 1.05 is 0.240, and still 0.133 > 0.101 with the negative-definite clients left "
         "out: they explain the divergence, not all of the growth.",

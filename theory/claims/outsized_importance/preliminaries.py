@@ -5,6 +5,7 @@ from typing import Any
 
 from theory import exact
 from theory.claims.claim import Claim, Finding, Inspection, Trial
+from theory.claims.fields import positive
 from theory.claims.spaces import space, up_to
 
 
@@ -26,15 +27,39 @@ def _local_models(xp: Any, I: Any) -> list[Any]:
     return [I.c[i] + xp.power(xp.eye(I.d) - I.gamma * I.A[i], I.K) @ (I.x - I.c[i]) for i in range(I.n)]
 
 
-def _message(xp: Any, I: Any) -> Any:
+def _message(xp: Any, I: Any, x: Any = None) -> Any:
     """q: the mean of InnerLoop(i, x, gamma, Theta_{1:K}) over all clients."""
+    x = I.x if x is None else x
     batches = [(xp.stack([I.A[i][None]] * I.K), xp.stack([I.c[i][None]] * I.K)) for i in range(I.n)]
-    return xp.mean(I.p, xp.stack([xp.inner_loop(A, c, I.x, I.gamma, (1,) * I.K) for A, c in batches]))
+    return xp.mean(I.p, xp.stack([xp.inner_loop(A, c, x, I.gamma, (1,) * I.K) for A, c in batches]))
+
+
+def _interpolated(xp: Any, I: Any) -> Any:
+    """Two rounds of Reptile: x + eta_delta (mean of the local models - x), every client stepping on its own gradient."""
+    x = I.x
+    for _ in range(2):
+        local = []
+        for i in range(I.n):
+            y = x
+            for _ in range(I.K):
+                y = y - I.gamma * (I.A[i] @ (y - I.c[i]))
+            local.append(y)
+        x = x + I.eta_delta * (xp.mean(I.p, xp.stack(local)) - x)
+    return x
+
+
+def _locally_updated(xp: Any, I: Any) -> Any:
+    """Two rounds of LocalUpdate with eta = eta_delta gamma."""
+    x = I.x
+    for _ in range(2):
+        x = x - I.eta_delta * I.gamma * _message(xp, I, x)
+    return x
 
 
 DIMS = ({"d": 1, "n": 2, "K": 1}, {"d": 1, "n": 2, "K": 3}, {"d": 2, "n": 3, "K": 4})
 CLIENTS = space("A c p gamma x", DIMS, edge=up_to(3))
 
+REPTILE = space("A c p gamma x", ({"d": 1, "n": 1, "K": 3}, *DIMS), edge=up_to(3), extra={"eta_delta": positive()})
 SCALAR = space("A c x", ({"d": 1, "n": 1},))
 
 
@@ -103,15 +128,15 @@ CLAIMS = (
         r"(one client) Lookahead",
         trial=(
             Trial(
-                CLIENTS,
-                left=lambda xp, I: I.x - (I.x - xp.mean(I.p, xp.stack(_local_models(xp, I)))) / 2,
-                right=lambda xp, I: I.x - I.gamma / 2 * _message(xp, I),
+                REPTILE,
+                left=_interpolated,
+                right=_locally_updated,
                 relation="==",
             ),
         ),
         expected="HOLDS",
         corrected=r"with $\eta = \eta_\Delta \gamma$ and $\gamma > 0$: at $\gamma = 0$ methods that average model "
         r"deltas stand still, LocalUpdate does not",
-        note="Tried with $\\eta_\\Delta = 1/2$.",
+        note="Tried over two rounds, for one client (Lookahead) and several.",
     ),
 )

@@ -36,6 +36,16 @@ def hessian(xp: Any, I: Any, theta: Any) -> Any:
     return xp.distortion(I.A[0], I.gamma, theta) @ I.A[0]
 
 
+def _update_at(xp: Any, I: Any, x: Any) -> Any:
+    """InnerLoop's update of the first client, which sees its one example at every step, from x."""
+    return xp.inner_loop(xp.stack([I.A[0][None]] * I.K), xp.stack([I.c[0][None]] * I.K), x, I.gamma, I.theta)
+
+
+def _positive_floor(xp: Any, I: Any) -> Any:
+    """(1 - gamma L_i)^{K-1} sum_k theta_k, which is positive for gamma < 1/L_i."""
+    return (1 - I.gamma * spectrum(xp, I)[1]) ** (I.K - 1) * xp.total(I.theta)
+
+
 def shared_spectrum(xp: Any, I: Any) -> tuple[Any, Any]:
     """mu and L of Assumption 1: the extreme eigenvalues over all clients."""
     eigenvalues = xp.eigvalsh(I.A)
@@ -92,7 +102,7 @@ ONE_STEP = space("A gamma theta", ({"d": 2, "n": 1, "K": 1},))
 WEIGHTS = space("A gamma theta", SINGLE)
 LARGER = space("A gamma theta", SINGLE[2:])
 STEPS = space("A gamma", SINGLE)
-WITH_MINIMISER = space("A c gamma theta", ({"d": 1, "n": 1, "K": 2}, {"d": 2, "n": 1, "K": 3}))
+WITH_MINIMISER = space("A c gamma theta x", ({"d": 1, "n": 1, "K": 2}, {"d": 2, "n": 1, "K": 3}))
 ANY_RATE = space("A gamma theta", ({"d": 1, "n": 1, "K": 2}, {"d": 2, "n": 1, "K": 3}), edge=up_to(3))
 SCALARS = space("A gamma", tuple({"d": 1, "n": 1, "K": K} for K in (1, 2, 7)), edge=up_to(3))
 TWO_SCALARS = space("A gamma", ({"d": 1, "n": 2, "K": 2},))
@@ -148,8 +158,8 @@ CLAIMS = (
             ),
             Trial(
                 LARGER,
-                left=lambda xp, I: xp.total(I.theta) - xp.eigvalsh(xp.distortion(I.A[0], I.gamma, I.theta))[0],
-                right=lambda xp, I: xp.total(I.theta),
+                left=_positive_floor,
+                right=lambda xp, I: xp.eigvalsh(xp.distortion(I.A[0], I.gamma, I.theta))[0],
                 relation="<=",
             ),
         ),
@@ -166,20 +176,21 @@ CLAIMS = (
         trial=(
             Trial(
                 WITH_MINIMISER,
-                left=lambda xp, I: xp.solve(hessian(xp, I, I.theta), hessian(xp, I, I.theta) @ I.c[0]),
-                right=lambda xp, I: I.c[0],
+                left=lambda xp, I: xp.stack([_update_at(xp, I, I.x), _update_at(xp, I, I.c[0])]),
+                right=lambda xp, I: xp.stack([hessian(xp, I, I.theta) @ (I.x - I.c[0]), 0 * I.x]),
                 relation="==",
             ),
             Trial(
                 LARGER,
-                left=lambda xp, I: xp.total(I.theta) * spectrum(xp, I)[1] - xp.eigvalsh(hessian(xp, I, I.theta))[0],
-                right=lambda xp, I: xp.total(I.theta) * spectrum(xp, I)[1],
+                left=lambda xp, I: _positive_floor(xp, I) * spectrum(xp, I)[0],
+                right=lambda xp, I: xp.eigvalsh(hessian(xp, I, I.theta))[0],
                 relation="<=",
             ),
         ),
         expected="HOLDS",
         assumptions=("0 <= gamma < 1/L_i", "Assumption 0"),
-        note="Tried as: the surrogate Hessian is positive definite and its linear system gives $c_i$.",
+        note="Tried as: InnerLoop's update, the gradient of $\\tilde f_i$, vanishes at $c_i$ and is $Q_iA_i(x - c_i)$ "
+        "elsewhere, and $\\lambda_{\\min}(Q_iA_i) \\geq \\mu_i(1-\\gamma L_i)^{K-1}\\sum_k\\theta_k > 0$.",
     ),
     Claim(
         id="L4c",

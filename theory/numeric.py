@@ -1,25 +1,22 @@
-"""The double-precision arithmetic of the trials: jax, theory's closed forms and the implementation on trial.
+"""Double-precision arithmetic on jax arrays, with the names of `theory.exact`: a formula is written once for both."""
 
-It has the same names as `theory.exact`, so that a claim's sides are written once. `arithmetic` adds what an
-implementation computes (`theory.trials.experiments`).
-"""
-
-import functools
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from theory import enumeration, exact, surrogate
-from theory.trials import experiments
-from theory.trials.implementation import REFERENCE, Implementation
+from theory import enumeration, surrogate
+from theory.plain import floats
 
 eye = jnp.eye
 sqrt = jnp.sqrt
 exp = jnp.exp
 log = jnp.log
+sin = jnp.sin
+cos = jnp.cos
+floor = jnp.floor
+sigmoid = jax.nn.sigmoid
 solve = jnp.linalg.solve
 inverse = jnp.linalg.inv
 eigvalsh = jnp.linalg.eigvalsh
@@ -32,7 +29,7 @@ concatenate = jnp.concatenate
 
 def array(values: Any) -> Any:
     """A float64 array of numbers or strings such as '3/4'."""
-    return jnp.asarray(exact.array(values).astype(float))
+    return jnp.asarray(floats(values))
 
 
 def total(values: Any) -> Any:
@@ -78,17 +75,3 @@ def each(of: Callable[[Any], Any], draws: Any) -> Any:
 def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: tuple[Any, ...]) -> Any:
     """The outputs of ``step(state, inputs_t) -> (state, output)`` for t = 1, 2, ..."""
     return jax.lax.scan(step, state, inputs)[1]
-
-
-_NAMES = (
-    "array batch_sequences concatenate distortion each eigvalsh exp expectation eye inverse log maximum mean minimum "
-    "norm operator_norm power scan solve sqrt stack total"
-)
-
-
-@functools.cache
-def arithmetic(implementation: Implementation = REFERENCE) -> SimpleNamespace:
-    """Returns the arithmetic that a claim's sides are computed with, the implementation's experiments included."""
-    names = {name: globals()[name] for name in _NAMES.split()}
-    bound = {function.__name__: functools.partial(function, implementation) for function in experiments.EXPERIMENTS}
-    return SimpleNamespace(**names, **bound, steps=implementation.steps, rounds_to_see=implementation.rounds_to_see)
