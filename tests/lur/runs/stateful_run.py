@@ -1,6 +1,7 @@
 """Trains in a run folder with clients that keep a state, which `on_disk` makes rows on disk.
 
-``python -m tests.lur.runs.stateful_run FOLDER ROUNDS [LAYOUT [on_disk]]``
+``python -m tests.lur.runs.stateful_run FOLDER ROUNDS [LAYOUT [on_disk [PORT INDEX]]]``; with the last two arguments it
+is one of two processes.
 """
 
 import sys
@@ -48,6 +49,8 @@ def experiment(rounds, layout="vmap"):
 if __name__ == "__main__":
     prepare()
     folder, rounds, *more = sys.argv[1:]
+    if len(more) == 4:
+        jax.distributed.initialize(f"127.0.0.1:{more[2]}", 2, int(more[3]), cluster_detection_method="deactivate")
     if "on_disk" in more:
         client_states.DEVICE_BYTES = 0
     for _ in train_in_folder(Path(folder), experiment(int(rounds), *more[:1]), chunk=3):

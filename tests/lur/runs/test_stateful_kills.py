@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 60
 
 
-def start(folder, options):
-    command = [sys.executable, "-m", "tests.lur.runs.stateful_run", str(folder), str(ROUNDS), *options.split()]
-    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"})
+def start(folder, options, rounds=ROUNDS, devices=2):
+    command = [sys.executable, "-m", "tests.lur.runs.stateful_run", str(folder), str(rounds), *options.split()]
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "JAX_NUM_CPU_DEVICES": str(devices)})
 
 
 def final_state(folder):
@@ -54,3 +55,24 @@ def test_client_states_after_kill_9(tmp_path, options):
     for one, other in zip(*map(jax.tree.leaves, states), strict=True):
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
     assert int(states[0].clients["rounds"].sum()) == 3 * ROUNDS
+
+
+@pytest.mark.full
+def test_two_processes_resume_with_states_on_disk(tmp_path):
+    """The second process, which has no checkpoint, is sent the rows that were written."""
+
+    def run_two(folder, rounds):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        processes = [start(folder, f"sharded on_disk {port} {index}", rounds, devices=1) for index in (0, 1)]
+        assert [process.wait() for process in processes] == [0, 0]
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    run_two(whole, ROUNDS)
+    for rounds in (2, ROUNDS):
+        run_two(cut, rounds)
+    assert len(arrays_on_disk(cut)) == 2
+    assert (cut / "log.jsonl").read_bytes() == (whole / "log.jsonl").read_bytes()
+    for one, other in zip(*map(jax.tree.leaves, (final_state(whole), final_state(cut))), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
