@@ -26,7 +26,7 @@ def main() -> int:
         print("lur: interrupted", file=sys.stderr)
         return 130
     except (ValueError, OSError, MissingExtraError) as error:
-        from lur.cli.output import printable
+        from lur.printable_text import printable
 
         print(f"lur: {printable(error)}", file=sys.stderr)
         return 2

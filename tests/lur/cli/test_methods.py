@@ -327,7 +327,7 @@ def test_the_configuration_of_an_older_run_is_the_present_one(lur, tmp_path):
     options = ["train", "quadratic", *SMALL, "--checkpoint-every", "2", "--run-dir"]
     assert lur(*options, "run")[0] == 0
     file = tmp_path / "run" / "config.toml"
-    new = ("method = ", "sampling = ")
+    new = ("method = ", "sampling = ", "test_fraction = ", "held_out = ", "split_seed = ")
     file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(new)))
     older = file.read_bytes()
     info = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -343,6 +343,9 @@ def test_the_configuration_of_an_older_run_is_the_present_one(lur, tmp_path):
     assert tomllib.loads(file.read_text()) == tomllib.loads(older.decode()) | {
         "method": "local_update",
         "sampling": "uniform",
+        "test_fraction": 0.0,
+        "held_out": 0.0,
+        "split_seed": 0,
     }
     assert lur("train", "--run-dir", "run", "--rounds", "6")[0] == 0
     assert lur(*options, "long", "--rounds", "6")[0] == 0

@@ -13,7 +13,7 @@ from lur.training.evaluation import evaluate, evaluate_cells
 
 @pytest.fixture(scope="module")
 def digits():
-    return tasks.load("digits", clients=12, heterogeneity=3.0)
+    return tasks.load("digits", clients=12, heterogeneity=3.0, test_fraction=0)
 
 
 def by_hand(task, params, clients):
