@@ -18,7 +18,7 @@ class ArraySetting(NamedTuple):
 
     @property
     def array(self) -> np.ndarray:
-        """The array."""
+        """The setting as a numpy array, read-only."""
         return np.frombuffer(self.content, self.dtype)
 
 

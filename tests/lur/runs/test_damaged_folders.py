@@ -68,7 +68,7 @@ def snapshot(path):
 
 
 def harmed(path, harm, victim, rng):
-    """Damage a file."""
+    """Replace a file by what `harm` makes of it: other bytes, nothing, or a link, pipe or folder in its place."""
     before = path.read_bytes()
     path.unlink()
     match harm:
